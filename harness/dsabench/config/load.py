@@ -366,6 +366,8 @@ def _mistakes(source: YamlFile, spec: EvalSpec) -> Iterator[ConfigError]:
         yield source.error("stands exactly where reader is needle", ("needle",))
     if (spec.reader == "tasks") != (spec.tasks is not None):
         yield source.error("stands exactly where reader is tasks", ("tasks",))
+    if spec.reader == "tasks" and spec.num_examples is None:
+        yield source.error("reader tasks needs it: there is no end of questions", ("num_examples",))
     if spec.reader not in GENERATED and (spec.dataset.url is None or spec.dataset.file is None):
         yield source.error(f"reader {spec.reader} needs url and file", ("dataset",))
     if spec.num_subjects is not None and spec.reader != "mmlu":

@@ -41,7 +41,7 @@ class RuntimeKindInfo(Value):
     code: str = "the runtime's code"
     """What changed when its hash did."""
     has_random_weights: bool = False
-    """Whether answers mean nothing, whatever the model."""
+    """Whether answers mean nothing where a server does not say how its weights were loaded."""
     compiles_on_first_use: bool = False
     """Whether new shapes compile kernels, so that a load must be rehearsed."""
     reload_free: tuple[str, ...] = ()
@@ -71,15 +71,14 @@ def runtime_kinds() -> dict[RuntimeKind, RuntimeKindInfo]:
 
 
 def has_random_weights(spec: RuntimeSpec, resolved: Mapping[str, object]) -> bool:
-    """Whether a server's answers mean nothing: sglang's dummy weights, or the reference runtime's models but `trained`.
+    """Whether a server's answers mean nothing: it says `load_format: dummy` of itself (`resolved`), or was asked for that.
 
-    `resolved` is what the server said of itself.
+    A reference runtime that says nothing of it is of a version that had no trained model.
     """
-    reference = resolved.get("reference")
-    if isinstance(reference, Mapping) and reference.get("trained") is True:
-        return False
-    told = resolved.get("load_format") == "dummy" or "reference" in resolved
-    return told or runtime_kinds()[spec.kind].has_random_weights or RANDOM_WEIGHTS in labels_of(spec)
+    told = resolved.get("load_format")
+    if told is None and ("reference" in resolved or runtime_kinds()[spec.kind].has_random_weights):
+        return True
+    return told == "dummy" or RANDOM_WEIGHTS in labels_of(spec)
 
 
 def reload_free_of(runtime: RuntimeConfig | RuntimeSpec) -> frozenset[str]:

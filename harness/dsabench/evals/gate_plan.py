@@ -112,8 +112,6 @@ def questions_known(spec: EvalSpec) -> int | None:
     """How many questions the eval has, before its data is read; None where nothing says it."""
     if (grid := spec.needle) is not None:
         return len(grid.words) * len(grid.depths) * grid.per_cell
-    if spec.tasks is not None:
-        return min(spec.tasks.questions, spec.num_examples or spec.tasks.questions)
     known = (one.settings.get("num_questions") for one in spec.published)
     counts = (spec.num_examples, spec.forecast.questions, *(count for count in known if isinstance(count, int)))
     return next((int(count) for count in counts if count is not None), None)

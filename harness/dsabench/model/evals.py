@@ -110,7 +110,6 @@ class TaskDraw(Value):
     """Which tasks of the reference runtime's trained model are asked, in templates that its training did not have."""
 
     skill: Literal["arithmetic", "choice", "boxed"]
-    questions: PositiveInt
     seed: NonNegativeInt = 0
 
 

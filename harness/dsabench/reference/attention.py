@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from dsabench.reference.batch import Decode, ForwardPass
 from dsabench.reference.latent_cache import LayerCache
-from dsabench.reference.layers import rms_norm, rotate
+from dsabench.reference.layers import rms_norm, rotate, rotate_first
 from dsabench.reference.paths import IndexQueries, SparsePaths, dense_mha
 from dsabench.reference.sizes import ModelSize
 
@@ -34,6 +34,16 @@ class AttentionWeights:
     """The values' half of kv_up as [H, C, value]: W_uv."""
     out: torch.Tensor
     """[hidden, H · value]."""
+
+
+def absorbed(size: ModelSize, kv_up: torch.Tensor) -> dict[str, torch.Tensor]:
+    """`kv_up` and its two halves, as `AttentionWeights` has them."""
+    by_head = kv_up.view(size.heads, size.nope + size.value, size.latent)
+    return {
+        "kv_up": kv_up,
+        "key_up": by_head[:, : size.nope].contiguous(),
+        "value_up": by_head[:, size.nope :].transpose(1, 2).contiguous(),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +100,10 @@ class Attention:
         index_k, index_weights = torch.split(of_indexer, [size.index_dim, size.index_heads], dim=-1)
         index_k = functional.layer_norm(index_k, (size.index_dim,), w.index_norm, w.index_norm_bias, size.norm_eps)
         index = IndexQueries(
-            self._rotate_first(index_q.view(-1, size.index_heads, size.index_dim), cos, sin),
+            rotate_first(index_q.view(-1, size.index_heads, size.index_dim), cos, sin),
             index_weights.float() * (size.index_heads * size.index_dim) ** -0.5,
         )
-        return Projected(q_nope, q_rope, rows, index, self._rotate_first(index_k.unsqueeze(1), cos, sin).squeeze(1))
-
-    def _rotate_first(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-        rope = self.size.rope
-        return torch.cat((rotate(x[..., :rope], cos, sin), x[..., rope:]), dim=-1)
+        return Projected(q_nope, q_rope, rows, index, rotate_first(index_k.unsqueeze(1), cos, sin).squeeze(1))
 
     def _dense(self, new: Projected, now: ForwardPass, cache: LayerCache) -> torch.Tensor:
         assert not isinstance(now.batch.shape, Decode), "decode is always sparse"

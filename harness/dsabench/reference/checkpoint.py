@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from dsabench.errors import InputError
-from dsabench.reference.attention import Attention, AttentionWeights
+from dsabench.reference.attention import Attention, AttentionWeights, absorbed
 from dsabench.reference.draft_head import DraftHead
 from dsabench.reference.layers import GatedMlp, rope_table
 from dsabench.reference.sizes import ModelSize
@@ -56,8 +56,6 @@ def _block(size: ModelSize, found: dict[str, torch.Tensor], layer: int) -> Block
         return found[f"layers.{layer}.{name}"]
 
     attention = "self_attn."
-    kv_up = of(f"{attention}kv_b_proj.weight")
-    by_head = kv_up.view(size.heads, size.nope + size.value, size.latent)
     down = ("q_a_proj.weight", "kv_a_proj_with_mqa.weight", "indexer.wk.weight", "indexer.weights_proj.weight")
     weights = AttentionWeights(
         down=torch.cat([of(attention + name) for name in down]),
@@ -66,9 +64,7 @@ def _block(size: ModelSize, found: dict[str, torch.Tensor], layer: int) -> Block
         index_norm=of(f"{attention}indexer.k_norm.weight"),
         index_norm_bias=of(f"{attention}indexer.k_norm.bias"),
         q_up=torch.cat((of(f"{attention}q_b_proj.weight"), of(f"{attention}indexer.wq_b.weight"))),
-        kv_up=kv_up,
-        key_up=by_head[:, : size.nope].contiguous(),
-        value_up=by_head[:, size.nope :].transpose(1, 2).contiguous(),
+        **absorbed(size, of(f"{attention}kv_b_proj.weight")),
         out=of(f"{attention}o_proj.weight"),
     )
     mlp = GatedMlp(torch.cat((of("mlp.gate_proj.weight"), of("mlp.up_proj.weight"))), of("mlp.down_proj.weight"))

@@ -26,6 +26,12 @@ def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tenso
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
 
 
+def rotate_first(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Rotate the first R of x's dimensions, as many as cos and sin are for, and leave the others."""
+    width = 2 * cos.shape[-1]
+    return torch.cat((rotate(x[..., :width], cos, sin), x[..., width:]), dim=-1)
+
+
 @dataclass(frozen=True, slots=True)
 class GatedMlp:
     """SwiGLU: down(silu(gate(x)) · up(x)), with gate and up in one matrix [2 · intermediate, hidden]."""

@@ -248,14 +248,14 @@ def _role_flags(post: Post) -> Iterator[str]:
 
 
 async def _read_back(roles: Deployment) -> Mapping[str, JsonValue]:
-    """The settings of each server by name, and of the vocabulary what a single server says of it."""
+    """The settings of each server by name, and of vocabulary and weights what a single server says of them."""
     infos = await roles.infos("boot")
     if len(roles.servers) == 1:
         return infos
     first = infos.get(roles.servers[0].name)
     match first:
-        case {"reference": {"vocab_size": int(vocab_size)}}:
-            return {**infos, "reference": {"vocab_size": vocab_size}}
+        case {"reference": {"vocab_size": int(vocab_size)}, "load_format": str(load_format)}:
+            return {**infos, "reference": {"vocab_size": vocab_size}, "load_format": load_format}
     return infos
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from dsabench.reference.attention import Attention, AttentionWeights
+from dsabench.reference.attention import Attention, AttentionWeights, absorbed
 from dsabench.reference.experts import MixtureOfExperts, Router
 from dsabench.reference.layers import GatedMlp, rope_table
 from dsabench.reference.sizes import VOCABULARY, Experts, ModelSize
@@ -79,7 +79,6 @@ def _attention(size: ModelSize, source: _Source, branch: float) -> Attention:
     down = source.draw(size.q_lora + size.row + size.index_dim + size.index_heads, size.hidden)
     q_up = source.draw(size.heads * (size.nope + size.rope) + size.index_heads * size.index_dim, size.q_lora)
     kv_up = source.draw(size.heads * (size.nope + size.value), size.latent)
-    by_head = kv_up.view(size.heads, size.nope + size.value, size.latent)
     weights = AttentionWeights(
         down=down,
         q_norm=source.ones(size.q_lora),
@@ -87,9 +86,7 @@ def _attention(size: ModelSize, source: _Source, branch: float) -> Attention:
         index_norm=source.ones(size.index_dim),
         index_norm_bias=torch.zeros_like(source.ones(size.index_dim)),
         q_up=q_up,
-        kv_up=kv_up,
-        key_up=by_head[:, : size.nope].contiguous(),
-        value_up=by_head[:, size.nope :].transpose(1, 2).contiguous(),
+        **absorbed(size, kv_up),
         out=source.draw(size.hidden, size.heads * size.value, scale=branch),
     )
     return Attention(size, weights)

@@ -130,6 +130,7 @@ def as_sglang(args: ServerArgs, settings: Settings) -> dict[str, object]:
     resolved = {
         "device": settings.device,
         "served_model_name": args.served_model_name or settings.size.name,
+        "load_format": "safetensors" if settings.size.is_trained else "dummy",
         "dtype": str(settings.dtype).removeprefix("torch."),
         "kv_cache_dtype": settings.kv_cache_dtype,
         "dsa_prefill_backend": settings.prefill_backend,
@@ -149,7 +150,6 @@ def as_reference(args: ServerArgs, settings: Settings) -> dict[str, object]:
     """What sglang has no field for."""
     return {
         "note": _SAYS.format(weights="weights of its own" if settings.size.is_trained else "random weights"),
-        "trained": settings.size.is_trained,
         "vocab_size": VOCABULARY,
         "index_topk": settings.size.index_topk,
         "index_topk_pattern": settings.size.index_topk_pattern,

@@ -21,10 +21,10 @@ SERVED = RuntimeSpec(kind="external", model="m", base_url="http://127.0.0.1:1")
         (SERVED, {}, False),
         (SERVED, {"load_format": "dummy"}, True),
         (SERVED, {"reference": {"vocab_size": 256}}, True),
-        (SERVED, {"reference": {"trained": False}}, True),
-        (SERVED, {"reference": {"trained": True}}, False),
+        (SERVED, {"reference": {"vocab_size": 256}, "load_format": "dummy"}, True),
+        (SERVED, {"reference": {"vocab_size": 256}, "load_format": "safetensors"}, False),
         (RuntimeSpec(kind="reference", model="tiny"), {}, True),
-        (RuntimeSpec(kind="reference", model="trained"), {"reference": {"trained": True}}, False),
+        (RuntimeSpec(kind="reference", model="trained"), {"load_format": "safetensors"}, False),
         (RuntimeSpec(kind="sglang", model="m", knobs={"load_format": "dummy"}), {}, True),
     ],
 )

@@ -11,13 +11,16 @@ from pathlib import Path
 import pytest
 import torch
 
+from dsabench import rooms
 from dsabench.config.load import load_eval
+from dsabench.errors import ConfigError
 from dsabench.evals.question import fill
+from dsabench.evals.readers.tasks import make_tasks
 from dsabench.reference import checkpoint
 from dsabench.reference.sizes import SIZES
 from dsabench.reference.train import __main__ as program
 from dsabench.reference.train import scores, steps, texts
-from dsabench.reference.train.rows import Rows, asked
+from dsabench.reference.train.rows import Rows, asked, asked_in_steps
 from dsabench.reference.train.stages import STAGES, Stage
 from dsabench.serving.openai_messages import ChatBody, chat_prompt
 
@@ -84,6 +87,16 @@ def test_prompts_are_those_of_the_evals(skill, name):
     assert asked(skill, task)[0] == text
 
 
+@pytest.mark.parametrize(("skill", "wanted"), [("arithmetic", "the number"), ("choice", "the letter")])
+def test_the_prompt_of_the_demo_is_that_of_the_eval(skill, wanted):
+    task = texts.draw(skill, random.Random(1), held_out=True)
+    listed = "".join(f"\n{letter}) {option}" for letter, option in zip("ABCD", task.options, strict=False))
+    text = fill(load_eval("demo").prompt.template, {"question": task.question + listed, "wanted": wanted})
+    assert asked_in_steps(task)[0] == chat_prompt(
+        ChatBody.model_validate({"messages": [{"role": "user", "content": text}]})
+    )
+
+
 def test_the_same_seed_gives_the_same_rows():
     stage = STAGES[4]
     rows = Rows(7, stage.name, stage.length, 4, stage.mix)
@@ -111,7 +124,7 @@ class Killed(Exception):
 def test_an_interrupted_training_goes_on_where_it_was(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(program, "_NOTED", 4)
     monkeypatch.setattr(program, "_SAVE_S", 0)
-    monkeypatch.setattr(scores, "of_skills", lambda _network, _sight: {})
+    monkeypatch.setattr(scores, "of_skills", lambda _network, _mode: {})
     monkeypatch.setattr(scores, "of_drafts", lambda _network: {})
     take, taken = steps.take, 0
 
@@ -125,6 +138,8 @@ def test_an_interrupted_training_goes_on_where_it_was(tmp_path: Path, monkeypatc
     monkeypatch.setattr(steps, "take", dies_in_the_second_stage)
     with pytest.raises(Killed):
         program.Training(tmp_path, 0, "cpu", 0).run(TINY)
+    with (tmp_path / "curve.jsonl").open("a") as curve:  # as if it had died between a note and its state
+        curve.write(json.dumps({"stage": "indexer", "step": 8, "loss": 0.0, "right": 0.0, "s": 0.0}) + "\n")
     program.Training(tmp_path, 0, "cpu", 0).run(TINY)
     curve = [json.loads(line) for line in (tmp_path / "curve.jsonl").read_text().splitlines()]
     places = [(line["stage"], line["step"]) for line in curve]
@@ -151,3 +166,27 @@ def test_each_stage_changes_what_it_trains_and_nothing_else(tmp_path: Path):
             "dense": set(before) - head - indexers, "indexer": indexers, "sparse": set(before) - head, "draft": head,
         }[stage.kind]  # fmt: skip
         assert changed == expected, stage.kind
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("num_examples: 200\n", "", "num_examples: reader tasks needs it: there is no end of questions"),
+        ("tasks: {skill: arithmetic, seed: 1}\n", "", "tasks: stands exactly where reader is tasks"),
+        ("reader: tasks", "reader: demo", "tasks: stands exactly where reader is tasks"),
+    ],
+)
+def test_an_eval_of_tasks_says_which_and_how_many(tmp_path: Path, old, new, complaint):
+    text = rooms.find("evals", "gsm8k-form").read_text()
+    assert old in text
+    (tmp_path / "mine.yaml").write_text(text.replace(old, new))
+    with pytest.raises(ConfigError, match=complaint):
+        load_eval(str(tmp_path / "mine.yaml"))
+
+
+def test_more_questions_begin_with_the_fewer():
+    spec = load_eval("gpqa-form")
+    more = make_tasks(spec.model_copy(update={"num_examples": 300}), None)
+    assert len(more) == 300
+    assert more[:200] == make_tasks(spec, None)
+    assert len({one.prompt for one in more}) > 290

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from dsabench.config.runtime_kinds import has_random_weights
 from dsabench.errors import InputError
+from dsabench.model.runtime import RuntimeSpec
 from dsabench.reference import checkpoint
+from dsabench.reference.runtime import _read_back
 from dsabench.reference.sizes import SIZES
-from dsabench.reference.train.network import Network
+from dsabench.reference.train.network import DENSE, SPARSE, Network, in_front
 from dsabench.reference.train.rows import asked
 from dsabench.reference.train.texts import RecallSize, draw, draw_recall, draw_report
 from unit.reference.engines import engine, greedy
@@ -40,28 +44,26 @@ def report(length: int) -> list[int]:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(("mha", "attending"), [(2048, "dense"), (0, "sparse")])
-def test_the_engine_computes_what_was_trained(network, mha, attending):
-    """Two implementations that share no code but the norms: a paged cache with absorbed queries, and whole sequences."""
+@pytest.mark.parametrize(("mha", "mode", "other"), [(2048, DENSE, SPARSE), (0, SPARSE, DENSE)])
+def test_the_engine_computes_what_was_trained(network, mha, mode, other):
+    """Two implementations that share norm and rotation alone: a paged cache with absorbed queries, and whole sequences."""
     tokens = report(300)  # more than twice index_topk
     ((_, logits),) = greedy(engine(*FLOAT, mha=mha), tokens)
-    expected = network.logits(network.hidden(torch.tensor([tokens]), network.start(300, attending)))[0, -1]
-    assert logits[0].argmax() == expected.argmax()
-    # the cache keeps rows as bfloat16
-    assert torch.allclose(logits[0], expected, atol=0.3)
-    other = network.start(300, "dense" if attending == "sparse" else "sparse")
-    assert (logits[0] - expected).norm() < (
-        logits[0] - network.logits(network.hidden(torch.tensor([tokens]), other))[0, -1]
-    ).norm()
+
+    def trained(seen):
+        return network.logits(network.hidden(torch.tensor([tokens]), network.start(300, seen)))[0, -1]
+
+    assert logits[0].argmax() == trained(mode).argmax()
+    assert torch.allclose(logits[0], trained(mode), atol=0.3), "the cache keeps rows as bfloat16"
+    assert (logits[0] - trained(mode)).norm() < (logits[0] - trained(other)).norm()
 
 
 @torch.no_grad()
 def test_the_draft_head_guesses_what_it_was_trained_to_guess(network):
     tokens = report(200)
     row = torch.tensor([tokens])
-    hidden = network.hidden(row, network.start(200, "sparse"))
-    before = torch.cat((torch.zeros_like(hidden[:, :1]), hidden[:, :-1]), dim=1)
-    state = network.draft(row, before, network.start(200, "sparse"))
+    hidden = network.hidden(row, network.start(200, SPARSE))
+    state = network.draft(row, in_front(hidden), network.start(200, SPARSE))
     agreed = (network.logits(state).argmax(-1) == network.logits(hidden).argmax(-1)).float().mean()
     assert agreed > 0.7
     subject = engine(*FLOAT, "--speculative-algorithm", "EAGLE")
@@ -114,3 +116,15 @@ def test_another_file_is_refused_in_one_line(monkeypatch):
 def test_a_missing_file_is_refused_in_one_line(tmp_path):
     with pytest.raises(InputError, match="No such file"):
         checkpoint.load(SIZES["trained"], torch.float32, 64, "cpu", tmp_path / "none")
+
+
+async def test_several_servers_say_how_their_weights_were_loaded():
+    info = {"reference": {"vocab_size": 259, "index_topk": 128}, "load_format": "safetensors"}
+
+    async def infos(_stage):
+        return {"prefill": info, "decode": info}
+
+    servers = [SimpleNamespace(name=name) for name in ("prefill", "decode")]
+    resolved = await _read_back(SimpleNamespace(servers=servers, infos=infos))
+    assert resolved == {**await infos("boot"), "reference": {"vocab_size": 259}, "load_format": "safetensors"}
+    assert not has_random_weights(RuntimeSpec(kind="reference", model="trained"), resolved)

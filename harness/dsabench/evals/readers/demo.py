@@ -13,12 +13,11 @@ from pathlib import Path
 
 from dsabench.evals.question import Question, fill
 from dsabench.model.evals import EvalSpec
+from dsabench.model.words import NAMES, THINGS
 
 PER_FORM = 120
 """Questions of each form."""
 _SEED = 1
-_NAMES = ("Ada", "Ben", "Chloe", "David", "Elif", "Farid", "Grace", "Hugo", "Ines", "Jun", "Kofi", "Lena")
-_THINGS = ("apples", "books", "coins", "stamps", "cards", "shells", "marbles", "pencils", "stickers", "buttons")
 _MONTHS = {"January": 31, "March": 31, "April": 30, "May": 31, "June": 30, "July": 31, "August": 31, "September": 30}
 
 
@@ -46,7 +45,7 @@ def _question(spec: EvalSpec, number: int, form: str, text: str, expected: str) 
 
 def _shared(rng: random.Random) -> tuple[str, int]:
     people, each, left = rng.randint(4, 9), rng.randint(4, 15), rng.randint(1, 3)
-    name, thing = rng.choice(_NAMES), rng.choice(_THINGS)
+    name, thing = rng.choice(NAMES), rng.choice(THINGS)
     total = people * each + left
     return (
         f"{name} shares {total} {thing} equally among {people} friends and keeps the rest. How many does each friend get?",
@@ -55,7 +54,7 @@ def _shared(rng: random.Random) -> tuple[str, int]:
 
 
 def _bought(rng: random.Random) -> tuple[str, int]:
-    name, thing = rng.choice(_NAMES), rng.choice(_THINGS)
+    name, thing = rng.choice(NAMES), rng.choice(THINGS)
     count, price, paid = rng.randint(3, 12), rng.randint(2, 9), rng.randint(120, 200)
     return (
         f"{name} buys {count} {thing} for {price} euros each and pays with {paid} euros. How many euros are the change?",
@@ -64,7 +63,7 @@ def _bought(rng: random.Random) -> tuple[str, int]:
 
 
 def _saved(rng: random.Random) -> tuple[str, int]:
-    name, start, week, weeks, spent = rng.choice(_NAMES), *(rng.randint(10, 40) for _ in range(3)), rng.randint(5, 30)
+    name, start, week, weeks, spent = rng.choice(NAMES), *(rng.randint(10, 40) for _ in range(3)), rng.randint(5, 30)
     text = f"{name} has {start} euros, saves {week} euros a week for {weeks} weeks, and then spends {spent} euros."
     return f"{text} How many euros are left?", start + week * weeks - spent
 
@@ -78,8 +77,8 @@ def _travelled(rng: random.Random) -> tuple[str, int]:
 
 
 def _doubled(rng: random.Random) -> tuple[str, int]:
-    name, other = rng.sample(_NAMES, 2)
-    thing, count, fewer = rng.choice(_THINGS), rng.randint(6, 40), rng.randint(1, 5)
+    name, other = rng.sample(NAMES, 2)
+    thing, count, fewer = rng.choice(THINGS), rng.randint(6, 40), rng.randint(1, 5)
     return (
         f"{name} has {count} {thing}. {other} has twice as many, less {fewer}. How many {thing} do they have together?",
         count + 2 * count - fewer,
@@ -131,7 +130,7 @@ def _month(rng: random.Random) -> tuple[str, str, list[str]]:
 
 
 def _heavier(rng: random.Random) -> tuple[str, str, list[str]]:
-    order = rng.sample(_NAMES, 4)
+    order = rng.sample(NAMES, 4)
     facts = [f"{one} is taller than {other}." for one, other in pairwise(order)]
     rng.shuffle(facts)
     return f"{' '.join(facts)} Who is the shortest?", order[-1], order[:-1]

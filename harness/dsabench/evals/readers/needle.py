@@ -12,105 +12,7 @@ from pathlib import Path
 
 from dsabench.evals.question import Question, fill
 from dsabench.model.evals import EvalSpec, NeedleGrid
-
-_WORDS = [
-    "river",
-    "stone",
-    "market",
-    "winter",
-    "letter",
-    "garden",
-    "window",
-    "engine",
-    "bridge",
-    "paper",
-    "road",
-    "field",
-    "harbour",
-    "music",
-    "clock",
-    "table",
-    "summer",
-    "teacher",
-    "village",
-    "mountain",
-    "copper",
-    "silver",
-    "basket",
-    "candle",
-    "forest",
-    "island",
-    "kitchen",
-    "ladder",
-    "meadow",
-    "needle",
-    "orchard",
-    "pocket",
-    "quarry",
-    "ribbon",
-    "saddle",
-    "tunnel",
-    "valley",
-    "wagon",
-    "yellow",
-    "anchor",
-    "barrel",
-    "canvas",
-    "dealer",
-    "effort",
-    "fabric",
-    "gravel",
-    "hammer",
-    "insect",
-    "jacket",
-    "kettle",
-    "lantern",
-    "mirror",
-    "nation",
-    "office",
-    "pencil",
-    "quiver",
-    "rocket",
-    "shadow",
-    "timber",
-    "uncle",
-    "vessel",
-    "weather",
-]
-_COLOURS = [
-    "amber",
-    "azure",
-    "beige",
-    "black",
-    "bronze",
-    "coral",
-    "crimson",
-    "cyan",
-    "emerald",
-    "gold",
-    "grey",
-    "indigo",
-    "ivory",
-    "jade",
-    "lilac",
-    "magenta",
-]
-_PLACES = [
-    "archive",
-    "cellar",
-    "depot",
-    "gallery",
-    "hangar",
-    "kiosk",
-    "library",
-    "mill",
-    "museum",
-    "observatory",
-    "pavilion",
-    "stable",
-    "studio",
-    "vault",
-]
+from dsabench.model.words import COLOURS, PLACES, WORDS
 
 
 def make_needles(spec: EvalSpec, _data: Path | None, /) -> tuple[Question, ...]:
@@ -130,10 +32,10 @@ def sounding(spec: EvalSpec) -> str:
 def _question(spec: EvalSpec, grid: NeedleGrid, cell: tuple[int, float, int]) -> Question:
     words, depth, number = cell
     rng = random.Random(f"{grid.seed} {words} {depth} {number}")
-    colour, place = rng.choice(_COLOURS), rng.choice(_PLACES)
+    colour, place = rng.choice(COLOURS), rng.choice(PLACES)
     codes = rng.sample(range(1_000_000, 10_000_000), grid.distractors + 1)
     sentences = _filler(rng, words)
-    near = [(c, place) for c in _COLOURS if c != colour] + [(colour, p) for p in _PLACES if p != place]
+    near = [(c, place) for c in COLOURS if c != colour] + [(colour, p) for p in PLACES if p != place]
     for code, (other_colour, other_place) in zip(codes[1:], rng.sample(near, grid.distractors), strict=True):
         sentences.insert(rng.randrange(len(sentences) + 1), _needle(other_colour, other_place, code))
     sentences.insert(round(depth * len(sentences)), _needle(colour, place, codes[0]))
@@ -150,6 +52,6 @@ def _filler(rng: random.Random, words: int) -> list[str]:
     sentences = []
     while words > 0:
         length = min(words, rng.randint(6, 14))
-        sentences.append(" ".join(rng.choices(_WORDS, k=length)).capitalize() + ".")
+        sentences.append(" ".join(rng.choices(WORDS, k=length)).capitalize() + ".")
         words -= length
     return sentences

@@ -15,11 +15,12 @@ from dsabench.reference.train.texts import draw
 
 
 def make_tasks(spec: EvalSpec, _data: Path | None, /) -> tuple[Question, ...]:
-    """The same questions in every run. The template may have `{question}` and, for choices, `{A}` to `{D}`."""
+    """`num_examples` questions, the same in every run: more of them begin with the fewer. The template may have `{question}` and, for choices, `{A}` to `{D}`."""
     wanted = spec.tasks
     assert wanted is not None
+    assert spec.num_examples is not None
     questions = []
-    for number in range(wanted.questions)[: spec.num_examples]:
+    for number in range(spec.num_examples):
         task = draw(wanted.skill, random.Random(f"eval {wanted.seed} {wanted.skill} {number}"), held_out=True)
         values = {"question": task.question, **dict(zip("ABCD", task.options, strict=False))}
         questions.append(Question(f"{spec.name}-{number}", fill(spec.prompt.template, values), task.answer))

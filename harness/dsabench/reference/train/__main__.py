@@ -7,6 +7,7 @@ anew behind each stage. Interrupted, the same command goes on where it was: `sta
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import os
@@ -22,9 +23,8 @@ from torch.utils.data import DataLoader
 
 from dsabench.reference.sizes import SIZES
 from dsabench.reference.train import scores, steps
-from dsabench.reference.train.network import Network
+from dsabench.reference.train.network import DENSE, SPARSE, Network
 from dsabench.reference.train.rows import Rows
-from dsabench.reference.train.scores import Sight
 from dsabench.reference.train.stages import STAGES, Stage
 
 _SAVE_S = 60
@@ -48,10 +48,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="folder for weights, loss curve and scores; the state to go on from, too",
     )
     add("--seed", type=int, default=0, help="of weights and texts")
-    add("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="cuda or cpu (days)")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    add("--device", choices=("cuda", "cpu"), default=device, help="where it trains; a CPU is slow")
     add("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 2), help="processes that write texts")
     args = parser.parse_args(argv)
-    args.out.mkdir(parents=True, exist_ok=True)
+    try:
+        args.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"--out {args.out}: {error.strerror}")
     Training(args.out, args.seed, args.device, args.workers).run(STAGES)
     return 0
 
@@ -63,7 +67,7 @@ class Training:
         self._out, self._seed, self._device, self._workers = out, seed, device, workers
         torch.manual_seed(seed)
         self._network = Network(SIZES["trained"]).to(device)
-        self._state = out / "state.pt"
+        self._state, self._curve = out / "state.pt", out / "curve.jsonl"
         self._done: dict[str, dict[str, float]] = {}
         """Stages that are over, with their scores."""
         self._step, self._spent_s = 0, 0.0
@@ -73,6 +77,7 @@ class Training:
             self._network.load_state_dict(state["network"])
             self._done, self._interrupted = state["done"], state["optimizer"]
             self._step, self._spent_s = state["step"], state["spent_s"]
+        self._drop_what_comes_again()
 
     def run(self, stages: Sequence[Stage]) -> None:
         """Go on to the end of the stages."""
@@ -134,10 +139,19 @@ class Training:
             "stage": stage.name, "step": self._step, "loss": round(loss, 5), "right": round(right, 4),
             "s": round(self._spent_s, 1),
         })  # fmt: skip
-        with (self._out / "curve.jsonl").open("a", encoding="utf-8") as curve:
+        with self._curve.open("a", encoding="utf-8") as curve:
             curve.write(line + "\n")
         if self._step % _SHOWN == 0:
             _say(line)
+
+    def _drop_what_comes_again(self) -> None:
+        """Lines of the curve behind the saved state, of which an interrupted training may have written some."""
+        if not self._curve.exists():
+            return
+        lines = self._curve.read_text(encoding="utf-8").splitlines(keepends=True)
+        notes = [json.loads(line) for line in lines]
+        kept = [one["stage"] in self._done or one["step"] <= self._step for one in notes]
+        self._curve.write_text("".join(itertools.compress(lines, kept)), encoding="utf-8")
 
     def _score(self, stage: Stage) -> dict[str, float]:
         """Scores on held-out templates; ledgers have none."""
@@ -145,7 +159,7 @@ class Training:
             return scores.of_drafts(self._network)
         if [*stage.mix] == ["ledger"]:
             return {}
-        return scores.of_skills(self._network, Sight("dense" if stage.kind == "dense" else "sparse"))
+        return scores.of_skills(self._network, DENSE if stage.kind == "dense" else SPARSE)
 
     def _save(self, optimizer: torch.optim.Optimizer | None) -> None:
         """Write what an interrupted training goes on from."""

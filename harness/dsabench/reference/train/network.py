@@ -13,12 +13,25 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from dsabench.reference.layers import rope_table, rotate
+from dsabench.reference.layers import rms_norm, rope_table, rotate, rotate_first
 from dsabench.reference.sizes import VOCABULARY, ModelSize
 
-Attending = Literal["dense", "sparse"]
 _ROWS = 512
 """Queries whose selection is made at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionMode:
+    """What a query attends to."""
+
+    kind: Literal["dense", "sparse"]
+    topk: int | None = None
+    """Tokens that the indexer selects; None is the model's own number, or all where the kind is dense."""
+    random_scores: bool = False
+    """Select at random: what is left of the accuracy without the indexer."""
+
+
+DENSE, SPARSE = AttentionMode("dense"), AttentionMode("sparse")
 
 
 @dataclass(slots=True)
@@ -28,13 +41,9 @@ class Pass:
     cos: torch.Tensor
     """[T, 1, R/2]."""
     sin: torch.Tensor
-    attending: Attending
-    topk: int
-    """Tokens that the indexer selects per query; of no effect where `attending` is dense."""
+    mode: AttentionMode
     sampled: torch.Tensor | None
     """[B, S] queries of each sequence at which the indexer is held against the attention; None asks for no loss."""
-    random_scores: bool = False
-    """Select at random: what is left of the accuracy without the indexer."""
     losses: list[torch.Tensor] = field(default_factory=list)
     """KL of each layer's indexer where queries are sampled, filled by the layers."""
 
@@ -48,7 +57,7 @@ class Norm(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Map x [..., width] to the same shape."""
-        return functional.rms_norm(x, self.weight.shape, self.weight.to(x.dtype), self.eps)
+        return rms_norm(x, self.weight.to(x.dtype), self.eps)
 
 
 class Indexer(nn.Module):
@@ -65,19 +74,15 @@ class Indexer(nn.Module):
     def forward(
         self, x: torch.Tensor, q_latent: torch.Tensor, now: Pass
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """X [B, T, hidden], q_latent [B, T, q_lora] → queries [B, T, I, E], keys [B, T, E], weights [B, T, I]."""
+        """Take x [B, T, hidden], q_latent [B, T, q_lora] → queries [B, T, I, E], keys [B, T, E], weights [B, T, I]."""
         size, x, q_latent = self.size, x.detach(), q_latent.detach()
-        q = self._turned(self.wq_b(q_latent).unflatten(-1, (size.index_heads, size.index_dim)), now)
-        k = self._turned(self.k_norm(self.wk(x)).unsqueeze(2), now).squeeze(2)
+        q = rotate_first(self.wq_b(q_latent).unflatten(-1, (size.index_heads, size.index_dim)), now.cos, now.sin)
+        k = rotate_first(self.k_norm(self.wk(x)).unsqueeze(2), now.cos, now.sin).squeeze(2)
         return q, k, self.weights_proj(x).float() * (size.index_heads * size.index_dim) ** -0.5
-
-    def _turned(self, x: torch.Tensor, now: Pass) -> torch.Tensor:
-        rope = self.size.rope
-        return torch.cat((rotate(x[..., :rope], now.cos, now.sin), x[..., rope:]), dim=-1)
 
 
 def index_logits(q: torch.Tensor, keys: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Q [B, S, I, E], keys [B, T, E], weights [B, S, I] → [B, S, T] float32."""
+    """Take q [B, S, I, E], keys [B, T, E], weights [B, S, I] → [B, S, T] float32."""
     total = torch.zeros(*q.shape[:2], keys.shape[1], device=q.device)
     for head in range(q.shape[2]):
         products = (q[:, :, head] @ keys.transpose(1, 2)).relu()
@@ -112,11 +117,11 @@ class Attention(nn.Module):
         q = torch.cat((q_nope, rotate(q_rope, now.cos, now.sin)), dim=-1).transpose(1, 2)
         k = torch.cat((k_nope, k_rope), dim=-1).transpose(1, 2)
         q, k = q.to(value.dtype), k.to(value.dtype)
-        mask = None
-        if now.sampled is not None or now.attending == "sparse":
+        mask, is_sparse, topk = None, now.mode.kind == "sparse", now.mode.topk or size.index_topk
+        if now.sampled is not None or is_sparse:
             index_q, index_k, weights = self.indexer(x, q_latent, now)
-            if now.attending == "sparse" and tokens > now.topk:
-                mask = _selection(index_q, index_k, weights, now)
+            if is_sparse and tokens > topk:
+                mask = _selection(index_q, index_k, weights, topk, random_scores=now.mode.random_scores)
             if now.sampled is not None:
                 now.losses.append(_indexer_loss(q, k, (index_q, index_k, weights), mask, now))
         # flash attention wants values as wide as keys
@@ -129,18 +134,20 @@ class Attention(nn.Module):
 
 
 @torch.no_grad()
-def _selection(q: torch.Tensor, keys: torch.Tensor, weights: torch.Tensor, now: Pass) -> torch.Tensor:
-    """Which tokens each query attends to, [B, 1, T, T] bool: the K best of those it sees, or all where they are fewer."""
+def _selection(
+    q: torch.Tensor, keys: torch.Tensor, weights: torch.Tensor, topk: int, *, random_scores: bool
+) -> torch.Tensor:
+    """Which tokens each query attends to, [B, 1, T, T] bool: the K = `topk` best of those it sees, or all where they are fewer."""
     batch, tokens = keys.shape[:2]
     chosen = torch.zeros(batch, tokens, tokens, dtype=torch.bool, device=keys.device)
     columns = torch.arange(tokens, device=keys.device)
     for start in range(0, tokens, _ROWS):
         rows = slice(start, min(start + _ROWS, tokens))
         logits = index_logits(q[:, rows], keys, weights[:, rows])
-        if now.random_scores:
+        if random_scores:
             logits = torch.rand_like(logits)
         future = columns > columns[rows, None]
-        best = logits.masked_fill(future, -torch.inf).topk(now.topk, dim=-1).indices
+        best = logits.masked_fill(future, -torch.inf).topk(topk, dim=-1).indices
         chosen[:, rows] = chosen[:, rows].scatter(-1, best, value=True) & ~future
     return chosen.unsqueeze(1)
 
@@ -213,8 +220,8 @@ class MtpLayer(Layer):
 
     def draft(self, embedded: torch.Tensor, before: torch.Tensor, now: Pass) -> torch.Tensor:
         """Embedded tokens [B, T, hidden] and the state in front of each [B, T, hidden] → [B, T, hidden]."""
-        width, eps = embedded.shape[-1:], self.input_layernorm.eps
-        normed = [functional.rms_norm(part.float(), width, eps=eps) for part in (embedded, before)]
+        ones = torch.ones(embedded.shape[-1], device=embedded.device)  # the projection behind it can scale
+        normed = [rms_norm(part.float(), ones, self.input_layernorm.eps) for part in (embedded, before)]
         out: torch.Tensor = self(self.eh_proj(torch.cat(normed, dim=-1)), now)
         return out
 
@@ -233,18 +240,10 @@ class Network(nn.Module):
         self.lm_head = _linear(size.hidden, VOCABULARY)
         self.register_buffer("rope", rope_table(size.context, size.rope, size.rope_theta, "cpu"), persistent=False)
 
-    def start(
-        self,
-        tokens: int,
-        attending: Attending = "dense",
-        topk: int = 0,
-        sampled: torch.Tensor | None = None,
-        *,
-        random_scores: bool = False,
-    ) -> Pass:
+    def start(self, tokens: int, mode: AttentionMode, sampled: torch.Tensor | None = None) -> Pass:
         """Look up what all layers need for sequences of `tokens`."""
         cos, sin = self.rope[:tokens].unsqueeze(2).unbind(1)
-        return Pass(cos, sin, attending, topk or self.size.index_topk, sampled, random_scores)
+        return Pass(cos, sin, mode, sampled)
 
     def hidden(self, tokens: torch.Tensor, now: Pass) -> torch.Tensor:
         """Tokens [B, T] → the residual stream behind the last layer, [B, T, hidden]."""
@@ -263,6 +262,11 @@ class Network(nn.Module):
         head = self.layers[-1]
         assert isinstance(head, MtpLayer)
         return head.draft(self.embed_tokens(tokens), before, now)
+
+
+def in_front(states: torch.Tensor) -> torch.Tensor:
+    """The state in front of each token, [B, T, hidden]; zeros in front of the first."""
+    return torch.cat((torch.zeros_like(states[:, :1]), states[:, :-1]), dim=1)
 
 
 def _linear(into: int, out: int, scale: float = 1.0) -> nn.Linear:

@@ -94,6 +94,13 @@ def asked(skill: Skill, task: Task) -> tuple[str, str]:
     return prompt, f"{' ' if skill == 'arithmetic' else ''}{task.work}{ending.format(task.answer)}"
 
 
+def asked_in_steps(task: Task) -> tuple[str, str]:
+    """Prompt and answer in the form of `evals/demo.yaml`."""
+    question = task.question + "".join(f"\n{letter}) {one}" for letter, one in zip("ABCD", task.options, strict=False))
+    wanted = "the letter" if task.options else "the number"
+    return _STEPS_PROMPT.format(question=question, wanted=wanted), f"{task.work}\nAnswer: {task.answer}"
+
+
 def recalled(text: RecallText) -> list[Part]:
     """The text and its questions; each answer ends."""
     parts = [Part(text.text, _PROMPT_WEIGHT)]
@@ -132,14 +139,8 @@ def _short(rng: random.Random) -> list[Part]:
     skill = rng.choices([*_SHORT], [*_SHORT.values()])[0]
     task = draw(skill, rng, held_out=False)
     in_steps = skill != "boxed" and rng.random() < _IN_STEPS
-    prompt, answer = _in_steps(task) if in_steps else asked(skill, task)
+    prompt, answer = asked_in_steps(task) if in_steps else asked(skill, task)
     return [Part(prompt, _PROMPT_WEIGHT), Part(answer, 1.0, ends=True)]
-
-
-def _in_steps(task: Task) -> tuple[str, str]:
-    question = task.question + "".join(f"\n{letter}) {one}" for letter, one in zip("ABCD", task.options, strict=False))
-    wanted = "the letter" if task.options else "the number"
-    return _STEPS_PROMPT.format(question=question, wanted=wanted), f"{task.work}\nAnswer: {task.answer}"
 
 
 def _letters(task: Task) -> list[Part]:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 
 from dsabench.reference.tokenizer import EOS
-from dsabench.reference.train.network import Attending, Network
+from dsabench.reference.train.network import SPARSE, AttentionMode, Network, in_front
 from dsabench.reference.train.rows import asked
+from dsabench.reference.train.steps import DRAFTS
 from dsabench.reference.train.texts import RecallSize, Skill, draw, draw_recall, draw_report
 
 _QUESTIONS = 192
@@ -24,7 +24,6 @@ _LOOKUPS = 8
 """Questions about each."""
 _FACT_BYTES = 150
 """Of a text, per fact in it."""
-_DRAFTS = 3
 _FIRST_DRAFTED = 64
 """Bytes of a report before the head's guesses count."""
 
@@ -32,19 +31,8 @@ Asked = list[tuple[str, str]]
 """Prompts with their answers, one behind the other."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sight:
-    """What a query attends to."""
-
-    attending: Attending = "dense"
-    topk: int = 0
-    """0 is the model's own."""
-    random_scores: bool = False
-    """Select at random instead of by the indexer."""
-
-
 @torch.no_grad()
-def share_right(network: Network, texts: Sequence[Asked], sight: Sight, batch: int) -> float:
+def share_right(network: Network, texts: Sequence[Asked], mode: AttentionMode, batch: int) -> float:
     """Share of the questions of all texts that are answered right."""
     device = network.lm_head.weight.device
     right = count = 0
@@ -61,7 +49,7 @@ def share_right(network: Network, texts: Sequence[Asked], sight: Sight, batch: i
         longest = max(map(len, rows))
         tokens = torch.tensor([row + [0] * (longest - len(row)) for row in rows], device=device)
         with torch.autocast(device.type, torch.bfloat16):
-            now = network.start(longest, sight.attending, sight.topk, random_scores=sight.random_scores)
+            now = network.start(longest, mode)
             hidden = network.hidden(tokens, now)
             for number, first, stop in spans:
                 guessed = network.logits(hidden[number, first - 1 : stop - 1]).argmax(-1)
@@ -87,16 +75,16 @@ def skill_texts(skill: Skill, count: int) -> list[Asked]:
     return [[asked(skill, draw(skill, rng, held_out=True))] for rng in rngs]
 
 
-def of_skills(network: Network, sight: Sight) -> dict[str, float]:
+def of_skills(network: Network, mode: AttentionMode) -> dict[str, float]:
     """Shares that are right: `recall.LENGTH`, the control `recall.shuffled`, `arithmetic`, `choice` and `boxed`."""
     found = {
-        f"recall.{length}": share_right(network, recall_texts(length, count), sight, max(2, 16384 // length))
+        f"recall.{length}": share_right(network, recall_texts(length, count), mode, max(2, 16384 // length))
         for length, count in _TEXTS.items()
     }
     shuffled = recall_texts(2048, _TEXTS[2048], shuffled=True)
-    found["recall.shuffled"] = share_right(network, shuffled, sight, 8)
+    found["recall.shuffled"] = share_right(network, shuffled, mode, 8)
     skills: tuple[Skill, ...] = ("arithmetic", "choice", "boxed")
-    found |= {skill: share_right(network, skill_texts(skill, _QUESTIONS), sight, 64) for skill in skills}
+    found |= {skill: share_right(network, skill_texts(skill, _QUESTIONS), mode, 64) for skill in skills}
     return {name: round(value, 4) for name, value in found.items()}
 
 
@@ -113,15 +101,12 @@ def of_drafts(network: Network, count: int = 32, length: int = 768) -> dict[str,
     agreed = torch.ones_like(tokens, dtype=torch.bool)
     found: dict[str, float] = {}
     with torch.autocast(device.type, torch.bfloat16):
-        hidden = network.hidden(tokens, network.start(length, "sparse"))
-        chosen = network.logits(hidden).argmax(-1)
-        before = hidden.roll(1, dims=1)
-        for depth in range(_DRAFTS):
-            before[:, 0] = 0.0
-            state = network.draft(tokens, before, network.start(length, "sparse"))
+        state = network.hidden(tokens, network.start(length, SPARSE))
+        chosen = network.logits(state).argmax(-1)
+        for depth in range(len(DRAFTS)):
+            state = network.draft(tokens, in_front(state), network.start(length, SPARSE))
             agreed = agreed & (network.logits(state).argmax(-1) == chosen)
             found[f"draft.{depth + 1}"] = float(agreed[:, _FIRST_DRAFTED:].float().mean())
-            # the next guess is made one place on, from the head's own state
-            before, agreed = state.roll(1, dims=1), agreed.roll(1, dims=1)
+            agreed = agreed.roll(1, dims=1)  # the next guess is made one place on, from the head's own state
     found["accept_length"] = 1.0 + sum(found.values())
     return {name: round(value, 4) for name, value in found.items()}

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from dsabench.reference.train.network import Network
+from dsabench.reference.train.network import DENSE, SPARSE, Network, in_front
 from dsabench.reference.train.stages import Kind, Stage
 
 _SAMPLED = 128
@@ -17,7 +17,7 @@ _UNASKED = 0.02
 """How often a query that no answer hangs on is sampled, against one that does."""
 _INDEXER = 0.3
 """Weight of the indexer's KL beside the loss of the model or of the head."""
-_DRAFTS = (1.0, 0.8, 0.6)
+DRAFTS = (1.0, 0.8, 0.6)
 """Weight of the head's first guess, of the second, which it makes from its own state, and of the third."""
 
 
@@ -51,11 +51,11 @@ def take(network: Network, stage: Stage, tokens: torch.Tensor, weights: torch.Te
     """Loss of one batch: tokens and weights [B, T + 1]."""
     seen, targets, weights = tokens[:, :-1], tokens[:, 1:].long(), weights[:, 1:].float()
     if stage.kind == "dense":
-        return _cross_entropy(network, network.hidden(seen, network.start(stage.length)), targets, weights)
+        return _cross_entropy(network, network.hidden(seen, network.start(stage.length, DENSE)), targets, weights)
     sampled = torch.multinomial(weights + _UNASKED, min(_SAMPLED, stage.length))
     if stage.kind == "draft":
         return _take_draft(network, seen, targets, weights, sampled)
-    now = network.start(stage.length, "sparse" if stage.kind == "sparse" else "dense", sampled=sampled)
+    now = network.start(stage.length, SPARSE if stage.kind == "sparse" else DENSE, sampled)
     hidden = network.hidden(seen, now)
     divergence = torch.stack(now.losses).mean()
     if stage.kind == "indexer":
@@ -70,22 +70,17 @@ def _take_draft(
     """The head guesses behind the model's states, then behind its own."""
     length = seen.shape[1]
     with torch.no_grad():
-        before = _behind(network.hidden(seen, network.start(length, "sparse")))
+        before = in_front(network.hidden(seen, network.start(length, SPARSE)))
     outcomes = []
-    for depth in range(len(_DRAFTS)):
-        now = network.start(length, "sparse", sampled=sampled if depth == 0 else None)
+    for depth in range(len(DRAFTS)):
+        now = network.start(length, SPARSE, sampled if depth == 0 else None)
         state = network.draft(seen, before, now)
         outcomes.append(_cross_entropy(network, state, targets, weights))
         if depth == 0:
             divergence = torch.stack(now.losses).mean()
-        before = _behind(state)
-    loss = sum(share * one.loss for share, one in zip(_DRAFTS, outcomes, strict=True)) / sum(_DRAFTS)
+        before = in_front(state)
+    loss = sum(share * one.loss for share, one in zip(DRAFTS, outcomes, strict=True)) / sum(DRAFTS)
     return Outcome(loss + _INDEXER * divergence, outcomes[0].right)
-
-
-def _behind(hidden: torch.Tensor) -> torch.Tensor:
-    """States [B, T, hidden] in front of each token; zeros in front of the first."""
-    return torch.cat((torch.zeros_like(hidden[:, :1]), hidden[:, :-1]), dim=1)
 
 
 def _cross_entropy(network: Network, hidden: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor) -> Outcome:

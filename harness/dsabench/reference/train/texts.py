@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from dsabench.model.words import COLOURS, NAMES, PLACES, THINGS, WORDS
+
 Skill = Literal["arithmetic", "choice", "boxed"]
 _NAMES = (
-    "Ada", "Ben", "Chloe", "David", "Elif", "Farid", "Grace", "Hugo", "Ines", "Jun", "Kofi", "Lena", "Mia", "Noor",
-    "Omar", "Pia", "Quinn", "Rosa", "Sam", "Tara", "Uma", "Vera", "Will", "Yara", "Zoe",
+    *NAMES, "Mia", "Noor", "Omar", "Pia", "Quinn", "Rosa", "Sam", "Tara", "Uma", "Vera", "Will", "Yara", "Zoe",
 )  # fmt: skip
 _THINGS = (
-    "apples", "books", "coins", "stamps", "cards", "shells", "marbles", "pencils", "stickers", "buttons", "pears", "keys",
-    "cups", "stones", "bottles", "tickets", "flowers", "eggs", "photos", "ribbons",
+    *THINGS, "pears", "keys", "cups", "stones", "bottles", "tickets", "flowers", "eggs", "photos", "ribbons",
 )  # fmt: skip
 _GAIN = ("buys", "finds", "gets", "wins", "collects", "picks up", "earns", "makes")
 _LOSE = ("loses", "sells", "drops", "gives away", "uses", "breaks", "throws away", "hides")
@@ -57,21 +57,12 @@ _ASK = (
 _ASK_HELD_OUT = ("In the end, how many {things} are there?", "How many {things} does {name} have in the end?")
 
 _ADJECTIVES = (
-    "amber", "azure", "beige", "black", "bronze", "coral", "crimson", "cyan", "emerald", "gold", "grey", "indigo", "ivory",
-    "jade", "lilac", "magenta", "narrow", "old", "pale", "quiet", "red", "silent", "tall", "upper", "violet", "white",
+    *COLOURS, "narrow", "old", "pale", "quiet", "red", "silent", "tall", "upper", "violet", "white",
 )  # fmt: skip
 _PLACES = (
-    "archive", "cellar", "depot", "gallery", "hangar", "kiosk", "library", "mill", "museum", "observatory", "pavilion",
-    "stable", "studio", "vault", "arcade", "barn", "chapel", "dock", "farm", "garage", "hall", "inn", "lodge", "office",
+    *PLACES, "arcade", "barn", "chapel", "dock", "farm", "garage", "hall", "inn", "lodge", "office",
 )  # fmt: skip
-_WORDS = (
-    "river", "stone", "market", "winter", "letter", "garden", "window", "engine", "bridge", "paper", "road", "field",
-    "harbour", "music", "clock", "table", "summer", "teacher", "village", "mountain", "copper", "silver", "basket",
-    "candle", "forest", "island", "kitchen", "ladder", "meadow", "needle", "orchard", "pocket", "quarry", "ribbon",
-    "saddle", "tunnel", "valley", "wagon", "yellow", "anchor", "barrel", "canvas", "dealer", "effort", "fabric", "gravel",
-    "hammer", "insect", "jacket", "kettle", "lantern", "mirror", "nation", "pencil", "quiver", "rocket", "shadow",
-    "timber", "uncle", "vessel", "weather",
-)  # fmt: skip
+_WORDS = tuple(word for word in WORDS if word not in _PLACES)
 _CODES = (
     "door code",
     "pass number",
