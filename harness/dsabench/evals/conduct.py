@@ -76,7 +76,7 @@ async def conduct(
 
     """
     folder = setting.journal.path.parent / "samples"
-    key = plan.key(setting.runtime, target.model)
+    key = plan.key(setting.runtime, target.model, setting.environment)
     started_at = datetime.now(UTC)
     with open_log(folder / f"{plan.task.name}-{key[:12]}.partial.jsonl") as log:
         if log.resumed:

@@ -12,6 +12,7 @@ from dsabench.evals.careful import CAREFUL
 from dsabench.evals.fetch import sha256_of
 from dsabench.evals.question import Question
 from dsabench.evals.readers import READERS
+from dsabench.model.environment import Environment
 from dsabench.model.evals import EvalSpec, EvalTask, ThinkingMode
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.value import canonical_json, digest
@@ -63,12 +64,13 @@ class Plan:
         update = {"questions_sha256": _digest_of(questions), "num_questions": len(questions), "words": words}
         return replace(self, questions=questions, task=self.task.model_copy(update=update))
 
-    def key(self, runtime: RuntimeSpec, model: str) -> str:
-        """Names what an unfinished run asked, and whom: only the same goes on with its samples.
+    def key(self, runtime: RuntimeSpec, model: str, environment: Environment) -> str:
+        """Names what a run asked, and whom: only the same goes on with its samples.
 
-        A server that somebody else started is its URL; one that a config boots is its settings, for its port changes.
+        A server that somebody else started is its URL and, by the environment, what it says of itself: another one may
+        stand there later. One that a config boots is its settings, for its port changes.
         """
-        return digest(f"{canonical_json(self.task)}\n{runtime.id}\n{model}")
+        return digest(f"{canonical_json(self.task)}\n{runtime.id}\n{model}\n{environment.fingerprint}")
 
 
 def make_plan(spec: EvalSpec, wishes: Wishes, model: str, data: Path | None) -> Plan:

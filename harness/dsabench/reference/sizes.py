@@ -73,7 +73,7 @@ _SMALL = ModelSize(
 )  # fmt: skip
 _TRAINED = ModelSize(
     name="trained", layers=6, hidden=256, intermediate=768, heads=8, q_lora=128, latent=128, rope=32, nope=32, value=32,
-    index_heads=4, index_dim=64, index_topk=128, context=16384, pool_tokens=65536, max_running=64,
+    index_heads=4, index_dim=64, index_topk=64, context=16384, pool_tokens=65536, max_running=64,
     is_trained=True,
 )  # fmt: skip
 _TINY_EXPERTS = Experts(routed=8, per_token=2, groups=4, kept_groups=2, intermediate=32, scaling=1.5, dense_layers=1)

@@ -81,6 +81,27 @@ async def test_sglang_tells_how_many_drafts_it_accepts_of_text(tmp_path, data) -
     assert not any("return_spec_tokens_details" in body for body in server.asked)  # others may refuse it
 
 
+@pytest.mark.parametrize("fails", [False, True], ids=["finished", "unfinished"])
+async def test_another_server_at_the_same_address_begins_anew(tmp_path, data, fails) -> None:
+    answer, asked = script_of(data), 0
+
+    def fails_later(prompt: str) -> Turn:
+        nonlocal asked
+        asked += 1
+        return Turn(status=400) if fails and asked > 10 else answer(prompt)
+
+    words = ("gsm8k", "--data", str(data), "--num-examples", "25", "--num-shots", "3", "--json", "--no-html")
+    async with OpenAiServer(fails_later, accept_length=2.5) as server:
+        first, out, err = await dsabench(*words, "--base-url", server.url, home=tmp_path)
+        assert (first != 0) == fails, err
+    async with OpenAiServer(answer, port=server.port) as other:
+        code, out, err = await dsabench(*words, "--base-url", other.url, home=tmp_path)
+    assert code == 0, err
+    said = json.loads(out)
+    assert (said["resumed"], said["n"], len(other.prompts)) == (0, 25, 25)
+    assert len([*(tmp_path / "results").rglob("gsm8k-*.jsonl")]) == 2
+
+
 @pytest.mark.slow
 async def test_a_killed_run_goes_on_without_asking_twice_and_a_finished_one_begins_anew(tmp_path, data) -> None:
     async with OpenAiServer(script_of(data, delay_s=0.02)) as server:

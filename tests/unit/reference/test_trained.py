@@ -51,7 +51,7 @@ def test_the_engine_computes_what_was_trained(network, mha, mode, other):
     ((_, logits),) = greedy(engine(*FLOAT, mha=mha), tokens)
 
     def trained(seen):
-        return network.logits(network.hidden(torch.tensor([tokens]), network.start(300, seen)))[0, -1]
+        return network.logits(network(torch.tensor([tokens]), network.start(300, seen)).hidden)[0, -1]
 
     assert logits[0].argmax() == trained(mode).argmax()
     assert torch.allclose(logits[0], trained(mode), atol=0.3), "the cache keeps rows as bfloat16"
@@ -62,8 +62,8 @@ def test_the_engine_computes_what_was_trained(network, mha, mode, other):
 def test_the_draft_head_guesses_what_it_was_trained_to_guess(network):
     tokens = report(200)
     row = torch.tensor([tokens])
-    hidden = network.hidden(row, network.start(200, SPARSE))
-    state = network.draft(row, in_front(hidden), network.start(200, SPARSE))
+    hidden = network(row, network.start(200, SPARSE)).hidden
+    state = network.draft(row, in_front(hidden), network.start(200, SPARSE)).hidden
     agreed = (network.logits(state).argmax(-1) == network.logits(hidden).argmax(-1)).float().mean()
     assert agreed > 0.7
     subject = engine(*FLOAT, "--speculative-algorithm", "EAGLE")

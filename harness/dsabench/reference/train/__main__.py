@@ -67,6 +67,9 @@ class Training:
         self._out, self._seed, self._device, self._workers = out, seed, device, workers
         torch.manual_seed(seed)
         self._network = Network(SIZES["trained"]).to(device)
+        if device == "cuda":
+            for layer in self._network.layers:
+                layer.compile(dynamic=False)
         self._state, self._curve = out / "state.pt", out / "curve.jsonl"
         self._done: dict[str, dict[str, float]] = {}
         """Stages that are over, with their scores."""
@@ -94,6 +97,8 @@ class Training:
             save_file(weights, self._out / "model.safetensors")
 
     def _train(self, stage: Stage) -> None:
+        if self._device == "cuda":
+            torch.compiler.reset()  # every stage has its own shape
         learned = steps.learning(self._network, stage.kind)
         fused = self._device == "cuda"
         optimizer = torch.optim.AdamW(learned, lr=stage.rate, betas=(0.9, 0.95), weight_decay=0.05, fused=fused)
@@ -155,11 +160,12 @@ class Training:
 
     def _score(self, stage: Stage) -> dict[str, float]:
         """Scores on held-out templates; ledgers have none."""
-        if stage.kind == "draft":
-            return scores.of_drafts(self._network)
         if [*stage.mix] == ["ledger"]:
             return {}
-        return scores.of_skills(self._network, DENSE if stage.kind == "dense" else SPARSE)
+        with torch.compiler.set_stance("force_eager"):  # every batch has its own shape
+            if stage.kind == "draft":
+                return scores.of_drafts(self._network)
+            return scores.of_skills(self._network, DENSE if stage.kind == "dense" else SPARSE)
 
     def _save(self, optimizer: torch.optim.Optimizer | None) -> None:
         """Write what an interrupted training goes on from."""

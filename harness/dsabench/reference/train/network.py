@@ -6,8 +6,8 @@ parts lie in two halves (GPT-NeoX's layout), as the engine has them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import torch
 from torch import nn
@@ -34,7 +34,7 @@ class AttentionMode:
 DENSE, SPARSE = AttentionMode("dense"), AttentionMode("sparse")
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Pass:
     """What all layers of one forward pass share."""
 
@@ -44,8 +44,15 @@ class Pass:
     mode: AttentionMode
     sampled: torch.Tensor | None
     """[B, S] queries of each sequence at which the indexer is held against the attention; None asks for no loss."""
-    losses: list[torch.Tensor] = field(default_factory=list)
-    """KL of each layer's indexer where queries are sampled, filled by the layers."""
+
+
+class State(NamedTuple):
+    """What a layer, or all of them, make of a sequence."""
+
+    hidden: torch.Tensor
+    """The residual stream, [B, T, hidden]."""
+    divergence: torch.Tensor
+    """KL from the attention to the indexer, mean over layers and sampled queries; 0 where none are sampled."""
 
 
 class Norm(nn.Module):
@@ -105,7 +112,7 @@ class Attention(nn.Module):
         self.o_proj = _linear(size.heads * size.value, size.hidden, (2 * size.layers) ** -0.5)
         self.indexer = Indexer(size)
 
-    def forward(self, x: torch.Tensor, now: Pass) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, now: Pass) -> State:
         """Map x [B, T, hidden] to [B, T, hidden]."""
         size, batch, tokens = self.size, *x.shape[:2]
         q_latent = self.q_a_layernorm(self.q_a_proj(x))
@@ -117,20 +124,21 @@ class Attention(nn.Module):
         q = torch.cat((q_nope, rotate(q_rope, now.cos, now.sin)), dim=-1).transpose(1, 2)
         k = torch.cat((k_nope, k_rope), dim=-1).transpose(1, 2)
         q, k = q.to(value.dtype), k.to(value.dtype)
-        mask, is_sparse, topk = None, now.mode.kind == "sparse", now.mode.topk or size.index_topk
+        divergence, mask = x.new_zeros(()), None
+        is_sparse, topk = now.mode.kind == "sparse", now.mode.topk or size.index_topk
         if now.sampled is not None or is_sparse:
             index_q, index_k, weights = self.indexer(x, q_latent, now)
             if is_sparse and tokens > topk:
                 mask = _selection(index_q, index_k, weights, topk, random_scores=now.mode.random_scores)
             if now.sampled is not None:
-                now.losses.append(_indexer_loss(q, k, (index_q, index_k, weights), mask, now))
+                divergence = _indexer_loss(q, k, (index_q, index_k, weights), mask, now)
         # flash attention wants values as wide as keys
         wide = functional.pad(value.transpose(1, 2), (0, size.nope + size.rope - size.value))
         out = functional.scaled_dot_product_attention(
             q, k, wide, attn_mask=mask, is_causal=mask is None, scale=size.attention_scale
         )
-        mixed: torch.Tensor = self.o_proj(out[..., : size.value].transpose(1, 2).reshape(batch, tokens, -1))
-        return mixed
+        mixed = self.o_proj(out[..., : size.value].transpose(1, 2).reshape(batch, tokens, -1))
+        return State(mixed, divergence)
 
 
 @torch.no_grad()
@@ -204,11 +212,11 @@ class Layer(nn.Module):
         self.post_attention_layernorm = Norm(size.hidden, size.norm_eps)
         self.mlp = Mlp(size)
 
-    def forward(self, x: torch.Tensor, now: Pass) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, now: Pass) -> State:
         """Map x [B, T, hidden] to [B, T, hidden]."""
-        x = x + self.self_attn(self.input_layernorm(x), now)
-        out: torch.Tensor = x + self.mlp(self.post_attention_layernorm(x))
-        return out
+        mixed, divergence = self.self_attn(self.input_layernorm(x), now)
+        x = x + mixed
+        return State(x + self.mlp(self.post_attention_layernorm(x)), divergence)
 
 
 class MtpLayer(Layer):
@@ -218,11 +226,11 @@ class MtpLayer(Layer):
         super().__init__(size)
         self.eh_proj = _linear(2 * size.hidden, size.hidden)
 
-    def draft(self, embedded: torch.Tensor, before: torch.Tensor, now: Pass) -> torch.Tensor:
+    def draft(self, embedded: torch.Tensor, before: torch.Tensor, now: Pass) -> State:
         """Embedded tokens [B, T, hidden] and the state in front of each [B, T, hidden] → [B, T, hidden]."""
         ones = torch.ones(embedded.shape[-1], device=embedded.device)  # the projection behind it can scale
         normed = [rms_norm(part.float(), ones, self.input_layernorm.eps) for part in (embedded, before)]
-        out: torch.Tensor = self(self.eh_proj(torch.cat(normed, dim=-1)), now)
+        out: State = self(self.eh_proj(torch.cat(normed, dim=-1)), now)
         return out
 
 
@@ -245,20 +253,21 @@ class Network(nn.Module):
         cos, sin = self.rope[:tokens].unsqueeze(2).unbind(1)
         return Pass(cos, sin, mode, sampled)
 
-    def hidden(self, tokens: torch.Tensor, now: Pass) -> torch.Tensor:
-        """Tokens [B, T] → the residual stream behind the last layer, [B, T, hidden]."""
-        x: torch.Tensor = self.embed_tokens(tokens)
+    def forward(self, tokens: torch.Tensor, now: Pass) -> State:
+        """Tokens [B, T] → the state behind the last layer."""
+        hidden, divergences = self.embed_tokens(tokens), []
         for layer in self.layers[:-1]:
-            x = layer(x, now)
-        return x
+            hidden, divergence = layer(hidden, now)
+            divergences.append(divergence)
+        return State(hidden, torch.stack(divergences).mean())
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Hidden states [..., hidden] → [..., vocabulary] float32."""
         found: torch.Tensor = self.lm_head(self.norm(hidden))
         return found.float()
 
-    def draft(self, tokens: torch.Tensor, before: torch.Tensor, now: Pass) -> torch.Tensor:
-        """Tokens [B, T] and the states in front of each → the head's states, [B, T, hidden]."""
+    def draft(self, tokens: torch.Tensor, before: torch.Tensor, now: Pass) -> State:
+        """Tokens [B, T] and the hidden state in front of each → the head's state."""
         head = self.layers[-1]
         assert isinstance(head, MtpLayer)
         return head.draft(self.embed_tokens(tokens), before, now)

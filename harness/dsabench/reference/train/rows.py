@@ -29,8 +29,10 @@ Source = Literal["ledger", "prose", "short", "report"]
 _PROMPT_WEIGHT = 0.02
 """Most of a prompt is random and cannot be guessed."""
 _REPORT_WEIGHT = 0.3
+_LETTER_WEIGHT = 3.0
+"""One byte in thirty of an answer, and the last to be learned."""
 _SHORT: Mapping[Skill, float] = {"arithmetic": 0.3, "choice": 0.5, "boxed": 0.2}
-_LETTERS, _RECALLS = 0.15, 0.15
+_LETTERS, _RECALLS = 0.2, 0.15
 """Share of exercises in letters, and of recalls, in what is packed."""
 _IN_STEPS = 0.3
 """Share of the problems and choices that are asked as `evals/demo.yaml` asks."""
@@ -112,7 +114,7 @@ def recalled(text: RecallText) -> list[Part]:
 def _parts(source: Source, length: int, rng: random.Random) -> list[Part]:
     if source == "ledger":
         entries = max(2, length // _LEDGER_BYTES)
-        size = RecallSize(length, entries, min(32, max(2, entries // 2)), "ledger")
+        size = RecallSize(length, entries, min(32, entries), "ledger")
         return recalled(draw_recall(size, rng, held_out=False))
     if source == "prose":
         entries = max(2, length // rng.choice((100, 150, 200, 400)))
@@ -140,12 +142,18 @@ def _short(rng: random.Random) -> list[Part]:
     task = draw(skill, rng, held_out=False)
     in_steps = skill != "boxed" and rng.random() < _IN_STEPS
     prompt, answer = asked_in_steps(task) if in_steps else asked(skill, task)
-    return [Part(prompt, _PROMPT_WEIGHT), Part(answer, 1.0, ends=True)]
+    if not task.options:
+        return [Part(prompt, _PROMPT_WEIGHT), Part(answer, 1.0, ends=True)]
+    return [Part(prompt, _PROMPT_WEIGHT), Part(answer[:-1], 1.0), Part(answer[-1], _LETTER_WEIGHT, ends=True)]
 
 
 def _letters(task: Task) -> list[Part]:
     options = "".join(f"{letter}) {one}\n" for letter, one in zip("ABCD", task.options, strict=True))
-    return [Part(f"{options}{task.work}\nAnswer:", _PROMPT_WEIGHT), Part(f" {task.answer}", 1.0, ends=True)]
+    return [
+        Part(f"{options}{task.work}\nAnswer:", _PROMPT_WEIGHT),
+        Part(" ", 1.0),
+        Part(task.answer, _LETTER_WEIGHT, ends=True),
+    ]
 
 
 def _fill(tokens: NDArray[np.int16], weights: NDArray[np.float16], parts: Sequence[Part]) -> None:

@@ -50,7 +50,7 @@ def share_right(network: Network, texts: Sequence[Asked], mode: AttentionMode, b
         tokens = torch.tensor([row + [0] * (longest - len(row)) for row in rows], device=device)
         with torch.autocast(device.type, torch.bfloat16):
             now = network.start(longest, mode)
-            hidden = network.hidden(tokens, now)
+            hidden = network(tokens, now).hidden
             for number, first, stop in spans:
                 guessed = network.logits(hidden[number, first - 1 : stop - 1]).argmax(-1)
                 right += bool((guessed == tokens[number, first:stop]).all())
@@ -101,10 +101,10 @@ def of_drafts(network: Network, count: int = 32, length: int = 768) -> dict[str,
     agreed = torch.ones_like(tokens, dtype=torch.bool)
     found: dict[str, float] = {}
     with torch.autocast(device.type, torch.bfloat16):
-        state = network.hidden(tokens, network.start(length, SPARSE))
+        state = network(tokens, network.start(length, SPARSE)).hidden
         chosen = network.logits(state).argmax(-1)
         for depth in range(len(DRAFTS)):
-            state = network.draft(tokens, in_front(state), network.start(length, SPARSE))
+            state = network.draft(tokens, in_front(state), network.start(length, SPARSE)).hidden
             agreed = agreed & (network.logits(state).argmax(-1) == chosen)
             found[f"draft.{depth + 1}"] = float(agreed[:, _FIRST_DRAFTED:].float().mean())
             agreed = agreed.roll(1, dims=1)  # the next guess is made one place on, from the head's own state

@@ -51,13 +51,12 @@ def take(network: Network, stage: Stage, tokens: torch.Tensor, weights: torch.Te
     """Loss of one batch: tokens and weights [B, T + 1]."""
     seen, targets, weights = tokens[:, :-1], tokens[:, 1:].long(), weights[:, 1:].float()
     if stage.kind == "dense":
-        return _cross_entropy(network, network.hidden(seen, network.start(stage.length, DENSE)), targets, weights)
+        return _cross_entropy(network, network(seen, network.start(stage.length, DENSE)).hidden, targets, weights)
     sampled = torch.multinomial(weights + _UNASKED, min(_SAMPLED, stage.length))
     if stage.kind == "draft":
         return _take_draft(network, seen, targets, weights, sampled)
     now = network.start(stage.length, SPARSE if stage.kind == "sparse" else DENSE, sampled)
-    hidden = network.hidden(seen, now)
-    divergence = torch.stack(now.losses).mean()
+    hidden, divergence = network(seen, now)
     if stage.kind == "indexer":
         return Outcome(divergence, divergence.detach())
     outcome = _cross_entropy(network, hidden, targets, weights)
@@ -70,21 +69,20 @@ def _take_draft(
     """The head guesses behind the model's states, then behind its own."""
     length = seen.shape[1]
     with torch.no_grad():
-        before = in_front(network.hidden(seen, network.start(length, SPARSE)))
-    outcomes = []
+        before = in_front(network(seen, network.start(length, SPARSE)).hidden)
+    outcomes, divergences = [], []
     for depth in range(len(DRAFTS)):
         now = network.start(length, SPARSE, sampled if depth == 0 else None)
         state = network.draft(seen, before, now)
-        outcomes.append(_cross_entropy(network, state, targets, weights))
-        if depth == 0:
-            divergence = torch.stack(now.losses).mean()
-        before = in_front(state)
+        outcomes.append(_cross_entropy(network, state.hidden, targets, weights))
+        divergences.append(state.divergence)
+        before = in_front(state.hidden)
     loss = sum(share * one.loss for share, one in zip(DRAFTS, outcomes, strict=True)) / sum(DRAFTS)
-    return Outcome(loss + _INDEXER * divergence, outcomes[0].right)
+    return Outcome(loss + _INDEXER * divergences[0], outcomes[0].right)
 
 
 def _cross_entropy(network: Network, hidden: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor) -> Outcome:
     logits = network.logits(hidden)
     each = functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view_as(weights)
-    right = (logits.argmax(-1) == targets)[weights == 1].float().mean()
+    right = (logits.argmax(-1) == targets)[weights >= 1].float().mean()
     return Outcome((each * weights).sum() / weights.sum(), right.detach())

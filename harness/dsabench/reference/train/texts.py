@@ -164,7 +164,7 @@ def _ledger(size: RecallSize, rng: random.Random, *, shuffled: bool) -> RecallTe
     shown = rng.sample(values, len(values)) if shuffled else values
     facts = [f"{key}={value};" for key, value in zip(keys, shown, strict=True)]
     asked = rng.sample(range(len(keys)), min(size.questions, len(keys)))
-    room = max(0, size.length - 6 * len(facts) - 7 * len(asked))
+    room = max(0, size.length - 6 * len(facts) - 8 * len(asked))  # a question ends with its answer and a token
     filler = ["".join(rng.choices(_LETTERS, k=3)) + "," for _ in range(room // 4)]
     found = tuple(Lookup(f"\n{keys[i]}=", values[i], ";") for i in asked)
     return RecallText("".join(_scattered(facts, filler, rng)), found)
@@ -269,12 +269,13 @@ _SERIES_HELD_OUT = ("Which number comes after {shown}?", "What is the next numbe
 _OWNER = ("Who has the {thing}?", "Which one has the {thing}?", "Find who has the {thing}.", "The {thing}: who has it?")
 _OWNER_HELD_OUT = ("Which of these has the {thing}?",)
 _HAS = (
-    "{name} has the {thing}.",
     "The {thing} is with {name}.",
-    "{name} owns the {thing}.",
     "The owner of the {thing} is {name}.",
+    "The one who has the {thing} is {name}.",
+    "As to the {thing}, {name} has it.",
 )
-_HAS_HELD_OUT = ("The one with the {thing} is {name}.", "{name} is the owner of the {thing}.")
+_HAS_HELD_OUT = ("The one with the {thing} is {name}.", "The {thing}: the owner is {name}.")
+"""What is asked for stands behind what it is found by, here and in the reasoning: only so does the model look it up."""
 
 
 def _sum_choice(rng: random.Random, held_out: bool) -> _Choice:
@@ -311,7 +312,7 @@ def _owner_choice(rng: random.Random, held_out: bool) -> _Choice:
     asked = rng.randrange(4)
     question = _pick(rng, _OWNER, _OWNER_HELD_OUT, held_out).format(thing=things[asked])
     wrong = [name for name in names if name != names[asked]]
-    return f"{' '.join(facts)} {question}", names[asked], wrong, f"{names[asked]} has the {things[asked]}."
+    return f"{' '.join(facts)} {question}", names[asked], wrong, f"The {things[asked]} is with {names[asked]}."
 
 
 def _near(rng: random.Random, right: int) -> list[str]:
@@ -325,8 +326,13 @@ _CHOICES = (_sum_choice, _extreme_choice, _series_choice, _owner_choice)
 
 def draw_letters(rng: random.Random) -> Task:
     """Four options and one of them: which letter is it? An exercise for training, as this is what is learned last."""
-    options = list(map(str, rng.sample(range(2, 150), 4))) if rng.random() < 0.5 else rng.sample(_NAMES, 4)
-    letter = rng.randrange(4)
+    kind, letter = rng.random(), rng.randrange(4)
+    if kind < 0.5:
+        near = rng.randint(2, 150)
+        options = [str(near), *_near(rng, near)]
+        rng.shuffle(options)
+    else:
+        options = rng.sample(_NAMES, 4) if kind < 0.75 else list(map(str, rng.sample(range(2, 150), 4)))
     return Task("", f"{options[letter]}.", "ABCD"[letter], tuple(options))
 
 
@@ -338,7 +344,10 @@ _REMAINDER = (
 _REMAINDER_HELD_OUT = ("Add {a} and {b}, then find the remainder when it is divided by 10.",)
 _SUM3 = ("Find the sum of {a}, {b} and {c}.", "Add {a}, {b} and {c}.", "What is {a} + {b} + {c}?")
 _SUM3_HELD_OUT = ("What is the sum of {a}, {b} and {c}?",)
-_ROOT = ("Find x where x + {b} = {s}.", "Let x + {b} = {s}. Find x.", "What is x where x + {b} = {s}?")
+_ROOT = (
+    "Find x where x + {b} = {s}.", "Let x + {b} = {s}. Find x.", "What is x where x + {b} = {s}?", "x + {b} = {s}. What is x?",
+    "What is x? Let x + {b} = {s}.", "Let x + {b} = {s}. What number is x?",
+)  # fmt: skip
 _ROOT_HELD_OUT = ("Let x + {b} = {s}. What is x?",)
 
 
