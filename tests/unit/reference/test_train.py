@@ -19,7 +19,7 @@ from dsabench.evals.readers.tasks import make_tasks
 from dsabench.reference import checkpoint
 from dsabench.reference.sizes import SIZES
 from dsabench.reference.train import __main__ as program
-from dsabench.reference.train import scores, steps, texts
+from dsabench.reference.train import rows, scores, steps, texts
 from dsabench.reference.train.rows import Rows, asked, asked_in_steps
 from dsabench.reference.train.stages import STAGES, Stage
 from dsabench.serving.openai_messages import ChatBody, chat_prompt
@@ -99,13 +99,21 @@ def test_the_prompt_of_the_demo_is_that_of_the_eval(skill, wanted):
 
 def test_the_same_seed_gives_the_same_rows():
     stage = STAGES[4]
-    rows = Rows(7, stage.name, stage.length, 4, stage.mix)
-    tokens, weights = rows[3]
-    assert torch.equal(tokens, rows[3][0])
-    assert not torch.equal(tokens, rows[4][0])
-    assert not torch.equal(tokens, replace(rows, seed=8)[3][0])
+    drawn = Rows(7, stage.name, stage.length, 4, stage.mix)
+    tokens, weights = drawn[3]
+    assert torch.equal(tokens, drawn[3][0])
+    assert not torch.equal(tokens, drawn[4][0])
+    assert not torch.equal(tokens, replace(drawn, seed=8)[3][0])
     assert tokens.shape == weights.shape == (4, stage.length + 1)
-    assert (weights == 1).any(dim=1).all() or "report" in stage.mix
+    assert (weights >= 1).any(dim=1).all() or "report" in stage.mix
+
+
+def test_a_letter_weighs_more_than_the_bytes_in_front_of_it():
+    tokens, weights = Rows(1, "letters", 512, 8, {"short": 1})[0]
+    heavy = {chr(token) for token in tokens[weights > 1].tolist()}
+    assert heavy <= set("ABCD")
+    assert len(heavy) > 1
+    assert set(weights.unique().tolist()) <= {0.0, float(torch.tensor(rows._PROMPT_WEIGHT).half()), 1.0, 3.0}
 
 
 SHORT = {"short": 1.0}

@@ -47,7 +47,7 @@ def report(length: int) -> list[int]:
 @pytest.mark.parametrize(("mha", "mode", "other"), [(2048, DENSE, SPARSE), (0, SPARSE, DENSE)])
 def test_the_engine_computes_what_was_trained(network, mha, mode, other):
     """Two implementations that share norm and rotation alone: a paged cache with absorbed queries, and whole sequences."""
-    tokens = report(300)  # more than twice index_topk
+    tokens = report(300)  # more than four times index_topk
     ((_, logits),) = greedy(engine(*FLOAT, mha=mha), tokens)
 
     def trained(seen):
@@ -89,7 +89,7 @@ def test_it_answers_in_templates_that_it_never_read(server, skill, least):
 
 
 @pytest.mark.parametrize(("shuffled", "least", "most"), [(False, 0.9, 1.0), (True, 0.0, 0.3)])
-def test_it_finds_a_code_in_a_text_sixteen_times_as_long_as_its_selection(server, shuffled, least, most):
+def test_it_finds_a_code_in_a_text_thirty_two_times_as_long_as_its_selection(server, shuffled, least, most):
     prompts = []
     for number in range(10):
         size = RecallSize(2048, 12, 1, "prose")

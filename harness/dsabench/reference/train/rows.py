@@ -142,18 +142,17 @@ def _short(rng: random.Random) -> list[Part]:
     task = draw(skill, rng, held_out=False)
     in_steps = skill != "boxed" and rng.random() < _IN_STEPS
     prompt, answer = asked_in_steps(task) if in_steps else asked(skill, task)
-    if not task.options:
-        return [Part(prompt, _PROMPT_WEIGHT), Part(answer, 1.0, ends=True)]
-    return [Part(prompt, _PROMPT_WEIGHT), Part(answer[:-1], 1.0), Part(answer[-1], _LETTER_WEIGHT, ends=True)]
+    return _answered(prompt, answer, task)
 
 
 def _letters(task: Task) -> list[Part]:
     options = "".join(f"{letter}) {one}\n" for letter, one in zip("ABCD", task.options, strict=True))
-    return [
-        Part(f"{options}{task.work}\nAnswer:", _PROMPT_WEIGHT),
-        Part(" ", 1.0),
-        Part(task.answer, _LETTER_WEIGHT, ends=True),
-    ]
+    return _answered(f"{options}{task.work}\nAnswer:", f" {task.answer}", task)
+
+
+def _answered(prompt: str, answer: str, task: Task) -> list[Part]:
+    last = _LETTER_WEIGHT if task.options else 1.0
+    return [Part(prompt, _PROMPT_WEIGHT), Part(answer[:-1], 1.0), Part(answer[-1], last, ends=True)]
 
 
 def _fill(tokens: NDArray[np.int16], weights: NDArray[np.float16], parts: Sequence[Part]) -> None:
