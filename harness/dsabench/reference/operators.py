@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from dsabench.reference.batch import Path
 from dsabench.reference.sizes import ModelSize
-from dsakernels import indexer, sparse_attention
+from dsakernels import attention, indexer
 from dsakernels.kv_layout import PackedLayout
 
 _LEAST_HEADS = 16
@@ -19,9 +19,9 @@ def attend(path: Path, q: torch.Tensor, rows: torch.Tensor, indices: torch.Tenso
     scale = size.attention_scale
     if path == "flashmla_kv":
         layout = PackedLayout(size.latent, size.rope)
-        return sparse_attention.flashmla_kv(q, rows, indices, layout=layout, scale=scale)
+        return attention.flashmla_kv(q, rows, indices, layout=layout, scale=scale)
     if path != "triton":
-        return sparse_attention.flashmla_sparse(q, rows, indices, latent=size.latent, scale=scale)
+        return attention.flashmla_sparse(q, rows, indices, latent=size.latent, scale=scale)
     from dsakernels.triton_kernels import sparse_attention as kernels  # noqa: PLC0415 (Triton may not be installed)
 
     if rows.dtype not in (torch.uint8, q.dtype):  # a model in float32: a product is of one type

@@ -12,7 +12,7 @@ from dsabench.reference.batch import Decode, Path, Span
 from dsabench.reference.counters import Counters
 from dsabench.reference.latent_cache import LayerCache
 from dsabench.reference.sizes import ModelSize
-from dsakernels import dense_attention, topk
+from dsakernels import attention, indexer
 
 _INDEXER_QUERIES = 128
 """Queries whose logits over the whole prefix are held at once."""
@@ -91,7 +91,7 @@ class SparsePaths:
         length, new, k = len(span.slots), span.new_tokens, self.size.index_topk
         lengths = torch.arange(length - new, length, device=span.slots.device) + 1
         if length <= k:
-            return topk.everything(lengths, k)
+            return indexer.everything(lengths, k)
         self._count_indexed("prefill", new)
         keys = self.cache.keys.index_select(0, span.slots).to(index.q.dtype)
         q, weights = index.q[span.start : span.stop], index.weights[span.start : span.stop]
@@ -100,20 +100,20 @@ class SparsePaths:
             stop = min(start + _INDEXER_QUERIES, new)
             visible = keys[: length - new + stop].unsqueeze(0)
             logits = operators.logits(self.path, q[start:stop], weights[start:stop], visible)
-            chosen.append(topk.select(logits, lengths[start:stop], k))
+            chosen.append(indexer.select(logits, lengths[start:stop], k))
         return torch.cat(chosen)
 
     def _select_of_batch(self, index: IndexQueries, step: Decode) -> torch.Tensor:
         """Positions [B, K] in each sequence; -1 where there are fewer than K."""
         k = self.size.index_topk
         if step.longest <= k:
-            return topk.everything(step.lengths, k)
+            return indexer.everything(step.lengths, k)
         self._count_indexed("decode", len(step.lengths))
         pages = step.slots[:, :: step.page_size].div(step.page_size, rounding_mode="floor")
         paged_keys = self.cache.keys.view(-1, step.page_size * self.size.index_dim)
         keys = paged_keys.index_select(0, pages.reshape(-1)).view(*step.slots.shape, self.size.index_dim)
         logits = operators.logits(self.path, index.q, index.weights, keys.to(index.q.dtype))
-        return topk.select(logits, step.lengths, k)
+        return indexer.select(logits, step.lengths, k)
 
     def _count(self, path: str, tokens: int) -> None:
         if self.cache.layer == 0:
@@ -136,5 +136,5 @@ def dense_mha(q: torch.Tensor, rows: torch.Tensor, up: torch.Tensor, size: Model
     nope, value = torch.split(expanded, [size.nope, size.value], dim=-1)
     rope = rows[:, size.latent :].unsqueeze(1).expand(-1, size.heads, -1)
     keys = torch.cat((nope, rope), dim=-1).transpose(0, 1)
-    out = dense_attention.mha(q.transpose(0, 1), keys, value.transpose(0, 1), scale=size.attention_scale)
+    out = attention.mha(q.transpose(0, 1), keys, value.transpose(0, 1), scale=size.attention_scale)
     return out.transpose(0, 1)

@@ -99,6 +99,11 @@ class Candidate:
         return operator.tolerance[dtype] if self.tolerance is None else self.tolerance
 
 
+def only_topk_2048(shape: Shape) -> str | None:
+    """The limit of kernels that are written for DeepSeek-V3.2's selection."""
+    return None if shape.dimensions.index_topk == 2048 else "only index_topk 2048"
+
+
 def obstacle(candidate: Candidate, device: Device) -> str | None:
     """Why a candidate cannot run here, None where it can. Imports its package."""
     if candidate.archs is not None and device.arch not in candidate.archs:

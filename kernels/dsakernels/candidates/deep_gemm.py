@@ -9,8 +9,7 @@ import torch
 
 from dsakernels.candidates.candidate import Call, Candidate, Package
 from dsakernels.inputs import PAGE
-from dsakernels.operators.indexer_paged import paged_keys
-from dsakernels.operators.indexer_ragged import IndexerInputs
+from dsakernels.operators.indexer import IndexerInputs, paged_keys
 from dsakernels.shape import Shape
 
 _PACKAGE = Package("deep_gemm", ("sgl-deep-gemm", "deep-gemm", "sglang-kernel", "sgl-kernel"), "0.0.1")

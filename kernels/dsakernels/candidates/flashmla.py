@@ -17,7 +17,7 @@ import torch
 from dsakernels.candidates.candidate import Call, Candidate, Package
 from dsakernels.inputs import PAGE
 from dsakernels.kv_layout import unpack
-from dsakernels.operators.sparse_prefill import SparseInputs
+from dsakernels.operators.sparse_attention import SparseInputs
 from dsakernels.shape import Shape
 
 _SGL_KERNEL = Package("sgl_kernel.flash_mla", ("sglang-kernel", "sgl-kernel"), "0.3.21", "0.4.10")

@@ -1,6 +1,7 @@
-"""Sparse attention of other packages: flashinfer's trtllm-gen (Blackwell), tilelang, aiter (AMD).
+"""Attention kernels of other packages: FlashAttention 3 (Hopper), trtllm-gen (Blackwell), tilelang, aiter (AMD).
 
-Source: sglang 0.5.16 dsa_backend.py `_forward_trtllm`, `_forward_tilelang`, `_forward_aiter`.
+Source: sglang 0.5.16 dsa_backend.py `_forward_fa3`, `_forward_standard_mha`, `_forward_trtllm`, `_forward_tilelang`,
+`_forward_aiter`.
 """
 
 from __future__ import annotations
@@ -10,15 +11,76 @@ from typing import Any
 
 import torch
 
-from dsakernels.candidates.candidate import Call, Candidate, Package
+from dsakernels.candidates.candidate import Call, Candidate, Package, only_topk_2048
 from dsakernels.inputs import PAGE
-from dsakernels.operators.sparse_prefill import SparseInputs
-from dsakernels.shape import Shape
+from dsakernels.operators.dense_prefill import DenseInputs
+from dsakernels.operators.sparse_attention import SparseInputs
 
+_FA3 = Package("sgl_kernel.flash_attn", ("sglang-kernel", "sgl-kernel"), "0.3.21")
+_HOPPER: dict[str, Any] = {"archs": ("sm90",), "package": _FA3, "gpu": True}
 _FLASHINFER = Package("flashinfer", ("flashinfer-python",), "0.6.14")
 _TILELANG = Package("sglang.kernels.ops.attention.dsa.tilelang_kernel", ("sglang",), "0.5.16")
 _AITER = Package("aiter.mla", ("aiter", "amd-aiter"), "0.1")
 _WORKSPACE = 128 << 20
+
+
+def _fa3(inputs: SparseInputs) -> Call:
+    """The selection as a page table with pages of one token; -1 stands last, behind the sequence's length."""
+    attend = importlib.import_module(_FA3.module).flash_attn_with_kvcache
+    device, latent, total = inputs.q.device, inputs.layout.latent, inputs.shape.total_q
+    order = (inputs.indices < 0).int().argsort(dim=1, stable=True)
+    table = inputs.indices.gather(1, order).clamp(min=0)
+    lengths = (inputs.indices >= 0).sum(1).int()
+    starts = torch.arange(total + 1, dtype=torch.int32, device=device)
+    ends = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int()
+    pool = inputs.cache.unsqueeze(1)
+    keys, values = (
+        pool[:, :, latent:].view(-1, 1, 1, pool.shape[2] - latent),
+        pool[:, :, :latent].view(-1, 1, 1, latent),
+    )
+    rope, absorbed = (part.contiguous() for part in (inputs.q[:, :, latent:], inputs.q[:, :, :latent]))
+
+    def call() -> torch.Tensor:
+        answer: torch.Tensor = attend(
+            q=rope,
+            k_cache=keys,
+            v_cache=values,
+            qv=absorbed,
+            page_table=table,
+            cache_seqlens=lengths,
+            cu_seqlens_q=starts,
+            cu_seqlens_k_new=ends,
+            max_seqlen_q=1,
+            softmax_scale=inputs.scale,
+            causal=True,
+            num_splits=0,
+        )
+        return answer
+
+    return call
+
+
+def _fa3_varlen(inputs: DenseInputs) -> Call:
+    """Every sequence's queries against its whole K and V in one launch."""
+    attend = importlib.import_module(_FA3.module).flash_attn_varlen_func
+    shape = inputs.shape
+    counts = torch.arange(shape.batch + 1, dtype=torch.int32, device=inputs.q.device)
+
+    def call() -> torch.Tensor:
+        answer: torch.Tensor = attend(
+            q=inputs.q,
+            k=inputs.k,
+            v=inputs.v,
+            cu_seqlens_q=counts * shape.q_tokens,
+            cu_seqlens_k=counts * shape.kv_tokens,
+            max_seqlen_q=shape.q_tokens,
+            max_seqlen_k=shape.kv_tokens,
+            softmax_scale=inputs.scale,
+            causal=True,
+        )
+        return answer
+
+    return call
 
 
 def _trtllm(inputs: SparseInputs) -> Call:
@@ -84,13 +146,9 @@ def _aiter(inputs: SparseInputs) -> Call:
     return call
 
 
-def _limit(shape: Shape) -> str | None:
-    return None if shape.dimensions.index_topk == 2048 else "only index_topk 2048"
-
-
 def _of(operator: str) -> tuple[Candidate, ...]:
     blackwell: dict[str, Any] = {"archs": ("sm100", "sm103"), "package": _FLASHINFER}
-    gpus: dict[str, Any] = {"package": _TILELANG, "limit": _limit, "gpu": True}
+    gpus: dict[str, Any] = {"package": _TILELANG, "limit": only_topk_2048, "gpu": True}
     return (
         Candidate("trtllm", operator, "flashinfer's trtllm-gen sparse MLA", ("bf16",), _trtllm, **blackwell),
         Candidate("tilelang", operator, "tilelang_sparse_fwd", ("bf16",), _tilelang, **gpus),
@@ -98,6 +156,11 @@ def _of(operator: str) -> tuple[Candidate, ...]:
 
 
 CANDIDATES = (
+    *(
+        Candidate("fa3", operator, "flash_attn_with_kvcache, pages of one token", ("bf16",), _fa3, **_HOPPER)
+        for operator in ("sparse_prefill", "sparse_decode", "mtp_verify")
+    ),
+    Candidate("fa3_varlen", "dense_prefill", "flash_attn_varlen_func", ("bf16",), _fa3_varlen, **_HOPPER),
     *_of("sparse_prefill"),
     *_of("sparse_decode"),
     *_of("mtp_verify"),

@@ -10,7 +10,7 @@ import importlib
 
 import torch
 
-from dsakernels.candidates.candidate import Call, Candidate, Package
+from dsakernels.candidates.candidate import Call, Candidate, Package, only_topk_2048
 from dsakernels.inputs import PAGE
 from dsakernels.operators.topk_select import TopkInputs
 from dsakernels.shape import Shape
@@ -73,16 +73,12 @@ def _sglang_v2(inputs: TopkInputs) -> Call:
 def _decode_shaped(shape: Shape) -> str | None:
     if shape.q_tokens > 4:
         return "the runtime uses it for decode and verify"
-    return _limit(shape) or (None if shape.kv_tokens % 4 == 0 else "rows of logits must be aligned to 16 bytes")
-
-
-def _limit(shape: Shape) -> str | None:
-    return None if shape.dimensions.index_topk == 2048 else "only index_topk 2048"
+    return only_topk_2048(shape) or (None if shape.kv_tokens % 4 == 0 else "rows of logits must be aligned to 16 bytes")
 
 
 CANDIDATES = (
     Candidate("sgl_kernel", "topk_select", "fast_topk_transform_fused", ("bf16",), _sgl_kernel, gpu=True,
-              package=_SGL_KERNEL, limit=_limit),
+              package=_SGL_KERNEL, limit=only_topk_2048),
     Candidate("flashinfer", "topk_select", "top_k_page_table_transform", ("bf16",), _flashinfer, gpu=True,
               package=_FLASHINFER),
     Candidate("sglang_v2", "topk_select", "topk_transform_512_v2", ("bf16",), _sglang_v2, gpu=True, package=_SGLANG,

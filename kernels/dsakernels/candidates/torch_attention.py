@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from dsakernels import dense_attention, sparse_attention
+from dsakernels import attention
 from dsakernels.candidates.candidate import Call, Candidate
 from dsakernels.kv_layout import unpack
 from dsakernels.operators.dense_prefill import DenseInputs
-from dsakernels.operators.sparse_prefill import SparseInputs
+from dsakernels.operators.sparse_attention import SparseInputs
 
 _PAIRS = 1 << 24
 
@@ -25,13 +25,11 @@ def _flashmla_sparse(inputs: SparseInputs) -> Call:
     slots, selected = inputs.slots.long(), inputs.selected.long()
 
     def whole() -> torch.Tensor:
-        return _rounded(
-            sparse_attention.flashmla_sparse(inputs.q.float(), inputs.cache, indices, latent=latent, scale=scale)
-        )
+        return _rounded(attention.flashmla_sparse(inputs.q.float(), inputs.cache, indices, latent=latent, scale=scale))
 
     def dequantised() -> torch.Tensor:
         rows = unpack(inputs.cache.index_select(0, slots), inputs.layout, torch.bfloat16)
-        return _rounded(sparse_attention.flashmla_sparse(inputs.q.float(), rows, selected, latent=latent, scale=scale))
+        return _rounded(attention.flashmla_sparse(inputs.q.float(), rows, selected, latent=latent, scale=scale))
 
     return whole if inputs.dtype == "bf16" else dequantised
 
@@ -40,9 +38,7 @@ def _flashmla_kv(inputs: SparseInputs) -> Call:
     """Dequantises what each query selected."""
     indices = inputs.indices.long()
     layout, scale = inputs.layout, inputs.scale
-    return lambda: _rounded(
-        sparse_attention.flashmla_kv(inputs.q.float(), inputs.cache, indices, layout=layout, scale=scale)
-    )
+    return lambda: _rounded(attention.flashmla_kv(inputs.q.float(), inputs.cache, indices, layout=layout, scale=scale))
 
 
 def _masked_dense(inputs: SparseInputs) -> Call:
@@ -94,7 +90,7 @@ def _mha(inputs: DenseInputs) -> Call:
         out = torch.empty(shape.total_q, shape.heads, inputs.v.shape[2], dtype=inputs.q.dtype, device=inputs.q.device)
         for s in range(shape.batch):
             q, k, v = _sequence(inputs, s)
-            answer = dense_attention.mha(q.float(), k.float(), v.float(), scale=inputs.scale)
+            answer = attention.mha(q.float(), k.float(), v.float(), scale=inputs.scale)
             out[s * shape.q_tokens : (s + 1) * shape.q_tokens] = answer.transpose(0, 1)
         return out
 

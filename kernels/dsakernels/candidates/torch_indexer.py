@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import torch
 
-from dsakernels import indexer, topk
+from dsakernels import indexer
 from dsakernels.candidates.candidate import Call, Candidate, Package
-from dsakernels.operators.indexer_ragged import IndexerInputs
+from dsakernels.operators.indexer import IndexerInputs
 from dsakernels.operators.topk_select import TopkInputs
 
 
@@ -50,10 +50,10 @@ def _all_heads(inputs: IndexerInputs) -> Call:
 
 
 def _select(inputs: TopkInputs) -> Call:
-    """`topk.select` (numpy's partition on a CPU), then the look-up of pool rows."""
+    """`indexer.select` (numpy's partition on a CPU), then the look-up of pool rows."""
     to_slot = _transform(inputs)
     lengths = inputs.lengths.long()
-    return lambda: to_slot(topk.select(inputs.logits.clone(), lengths, inputs.k))
+    return lambda: to_slot(indexer.select(inputs.logits.clone(), lengths, inputs.k))
 
 
 def _torch_topk(inputs: TopkInputs) -> Call:

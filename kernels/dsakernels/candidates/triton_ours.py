@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from dsakernels.candidates.candidate import Call, Candidate, Package
-from dsakernels.operators.indexer_ragged import IndexerInputs
-from dsakernels.operators.sparse_prefill import SparseInputs
+from dsakernels.operators.indexer import IndexerInputs
+from dsakernels.operators.sparse_attention import SparseInputs
 from dsakernels.shape import Shape
 
 _PACKAGE = Package("triton", ("triton", "pytorch-triton-rocm"), "3.3")

@@ -1,34 +1,22 @@
-"""Every operator by its name, one module each."""
+"""Every operator by its name."""
 
 from __future__ import annotations
 
 from dsakernels.operator import Operator
-from dsakernels.operators import (
-    absorb,
-    dense_prefill,
-    hisparse_swap_in,
-    indexer_paged,
-    indexer_ragged,
-    kv_dequantise,
-    kv_expand,
-    kv_quantise,
-    mtp_verify,
-    sparse_decode,
-    sparse_prefill,
-    topk_select,
-)
+from dsakernels.operators.absorb import ABSORB
+from dsakernels.operators.dense_prefill import DENSE_PREFILL
+from dsakernels.operators.hisparse_swap_in import HISPARSE_SWAP_IN
+from dsakernels.operators.indexer import INDEXER_PAGED, INDEXER_RAGGED
+from dsakernels.operators.kv_expand import KV_EXPAND
+from dsakernels.operators.kv_pack import KV_DEQUANTISE, KV_QUANTISE
+from dsakernels.operators.sparse_attention import MTP_VERIFY, SPARSE_DECODE, SPARSE_PREFILL
+from dsakernels.operators.topk_select import TOPK_SELECT
 
 OPERATORS: dict[str, Operator] = {
-    "indexer_ragged": indexer_ragged.OPERATOR,
-    "indexer_paged": indexer_paged.OPERATOR,
-    "topk_select": topk_select.OPERATOR,
-    "sparse_prefill": sparse_prefill.OPERATOR,
-    "sparse_decode": sparse_decode.OPERATOR,
-    "mtp_verify": mtp_verify.OPERATOR,
-    "dense_prefill": dense_prefill.OPERATOR,
-    "absorb": absorb.OPERATOR,
-    "kv_expand": kv_expand.OPERATOR,
-    "kv_quantise": kv_quantise.OPERATOR,
-    "kv_dequantise": kv_dequantise.OPERATOR,
-    "hisparse_swap_in": hisparse_swap_in.OPERATOR,
+    operator.name: operator
+    for operator in (
+        *(INDEXER_RAGGED, INDEXER_PAGED, TOPK_SELECT),
+        *(SPARSE_PREFILL, SPARSE_DECODE, MTP_VERIFY, DENSE_PREFILL),
+        *(ABSORB, KV_EXPAND, KV_QUANTISE, KV_DEQUANTISE, HISPARSE_SWAP_IN),
+    )
 }

@@ -64,7 +64,7 @@ def grid() -> tuple[Shape, ...]:
     )
 
 
-OPERATOR = Operator(
+ABSORB = Operator(
     name="absorb",
     does="queries into latent space and outputs out of it, around sparse attention",
     dtypes=("bf16",),

@@ -85,7 +85,7 @@ def _study() -> tuple[Shape, ...]:
     return tuple(shape for shape in shapes.study() if shape.total_kv <= 32768)
 
 
-OPERATOR = Operator(
+DENSE_PREFILL = Operator(
     name="dense_prefill",
     does="dense MHA of a prefill chunk over prefix and new tokens",
     dtypes=("bf16",),

@@ -163,7 +163,7 @@ def _grid() -> tuple[Shape, ...]:
     return tuple(Shape("v3.2", 128, b, 1, kv) for b in (1, 8, 32) for kv in (8192, 32768) if b * kv <= 1 << 19)
 
 
-OPERATOR = Operator(
+HISPARSE_SWAP_IN = Operator(
     name="hisparse_swap_in",
     does="missing selected rows from host memory into the hot buffer",
     dtypes=("bf16", "fp8"),

@@ -82,7 +82,7 @@ def grid() -> tuple[Shape, ...]:
     return tuple(Shape(m, h, 1, 1, kv) for m, h in ranks for kv in (1024, 2048, 3072, 4096, 8192, 12288, 16384, 32768))
 
 
-OPERATOR = Operator(
+KV_EXPAND = Operator(
     name="kv_expand",
     does="latent rows to keys and values of every head, before dense attention",
     dtypes=("bf16",),

@@ -14,7 +14,7 @@ import torch
 from dsakernels import inputs as draw
 from dsakernels import shape as shapes
 from dsakernels.operator import Cost, Dtype, Operator
-from dsakernels.operators import indexer_ragged
+from dsakernels.operators.indexer import INDEXER_RAGGED
 from dsakernels.shape import Shape
 
 
@@ -73,11 +73,11 @@ def cost(shape: Shape, _dtype: Dtype) -> Cost:
 
 
 def _grid() -> tuple[Shape, ...]:
-    prefill = indexer_ragged.OPERATOR.grid()
+    prefill = INDEXER_RAGGED.grid()
     return (*prefill, *(s for s in (*shapes.decode(), *shapes.verify()) if s.heads == s.dimensions.heads))
 
 
-OPERATOR = Operator(
+TOPK_SELECT = Operator(
     name="topk_select",
     does="selection of the K largest logits and transform to rows of the pool",
     dtypes=("bf16",),
@@ -89,5 +89,5 @@ OPERATOR = Operator(
     expected=expected,
     pick=pick,
     cost=cost,
-    study=indexer_ragged.OPERATOR.study,
+    study=INDEXER_RAGGED.study,
 )

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dsakernels import dense_attention, sparse_attention
+from dsakernels import attention
 from dsakernels.kv_layout import PackedLayout, pack, unpack
 
 LAYOUT = PackedLayout(32, 16)
@@ -36,7 +36,7 @@ def test_sparse_equals_masked_dense(dtype, tolerance):
     q, rows, indices = case()
     indices[3, 5:] = -1  # a row with fewer tokens than K
     rows = rows.to(torch.bfloat16)
-    out = sparse_attention.flashmla_sparse(q.to(dtype), rows, indices, latent=32, scale=SCALE)
+    out = attention.flashmla_sparse(q.to(dtype), rows, indices, latent=32, scale=SCALE)
     assert out.dtype == dtype
     expected = plain(q.to(dtype), rows, mask_of(indices, len(rows)))
     assert (out.double() - expected).abs().max() < tolerance
@@ -47,16 +47,16 @@ def test_both_sparse_kernels_give_the_same_bits(dtype):
     q, rows, indices = case(tokens=9)
     indices[2, 1:] = -1
     packed = pack(rows, LAYOUT)
-    one = sparse_attention.flashmla_kv(q.to(dtype), packed, indices, layout=LAYOUT, scale=SCALE)
+    one = attention.flashmla_kv(q.to(dtype), packed, indices, layout=LAYOUT, scale=SCALE)
     prefix = unpack(packed, LAYOUT, dtype)
-    other = sparse_attention.flashmla_sparse(q.to(dtype), prefix, indices, latent=32, scale=SCALE)
+    other = attention.flashmla_sparse(q.to(dtype), prefix, indices, latent=32, scale=SCALE)
     assert torch.equal(one, other)
 
 
 def test_blocks_of_queries_do_not_show():
     q, rows, indices = case(tokens=5000, k=24)  # more than one block
-    whole = sparse_attention.flashmla_sparse(q, rows, indices, latent=32, scale=SCALE)
-    last = sparse_attention.flashmla_sparse(q[-3:], rows, indices[-3:], latent=32, scale=SCALE)
+    whole = attention.flashmla_sparse(q, rows, indices, latent=32, scale=SCALE)
+    last = attention.flashmla_sparse(q[-3:], rows, indices[-3:], latent=32, scale=SCALE)
     assert torch.allclose(whole[-3:], last, atol=1e-5)
 
 
@@ -65,7 +65,7 @@ def test_sparse_attention_with_everything_selected_is_dense():
     lengths = torch.arange(70, 100) + 1
     visible = torch.arange(100) < lengths.unsqueeze(1)
     everything = torch.arange(100).expand(30, -1).where(visible, -1)
-    sparse = sparse_attention.flashmla_sparse(q, rows, everything, latent=32, scale=SCALE)
+    sparse = attention.flashmla_sparse(q, rows, everything, latent=32, scale=SCALE)
     assert torch.allclose(sparse.double(), plain(q, rows, visible), atol=1e-5)
 
 
@@ -77,4 +77,4 @@ def test_mha_is_causal_attention_over_prefix_and_new_tokens(tokens):
     k, v = torch.randn(2, length, 24, generator=generator), torch.randn(2, length, 16, generator=generator)
     visible = torch.arange(length) <= torch.arange(length - tokens, length).unsqueeze(1)
     scores = (q @ k.transpose(1, 2) * SCALE).masked_fill(~visible, -torch.inf)
-    assert torch.allclose(dense_attention.mha(q, k, v, scale=SCALE), scores.softmax(-1) @ v, atol=1e-5)
+    assert torch.allclose(attention.mha(q, k, v, scale=SCALE), scores.softmax(-1) @ v, atol=1e-5)

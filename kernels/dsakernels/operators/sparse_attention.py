@@ -1,4 +1,8 @@
-"""Sparse attention of a prefill chunk over the tokens that the indexer selected, in MLA's absorbed form.
+"""Sparse attention over the tokens that the indexer selected, in MLA's absorbed form: prefill, decode and MTP verify.
+
+The three differ in their shapes only, and with them in which kernel is best: in a decode step every row is read for one
+query alone; in a verify step the last token of each sequence and its drafts, 2 or 4 queries, each with a selection of its
+own, so that a row selected by all four is read four times.
 
     out[t, h] = Σ_s softmax_s(scale · q[t, h] · row[s]) · row[s, :C],    s over the selection of t
 
@@ -6,7 +10,7 @@ q [T, H, D] bfloat16; the cache is a pool of rows: [N, D] bfloat16, or packed [N
 bytes at C = 512). The selection comes twice, as the runtime has it: `selected` [T, K] int32 numbers the tokens through
 all sequences, `indices` [T, K] int32 are pool rows; -1 leaves a place empty. out [T, H, C] bfloat16. `scale` is
 (nope + rope)^-½. Source: DeepSeek-V3.2-Exp report, section 2; FlashMLA's flash_mla_sparse_fwd and sglang's
-dsa_backend.py `_forward_flashmla_sparse`.
+dsa_backend.py `_forward_flashmla_sparse`, `_forward_flashmla_kv`, `_forward_fa3`.
 """
 
 from __future__ import annotations
@@ -110,7 +114,7 @@ TOLERANCE: dict[Dtype, float] = {"bf16": 2e-2, "fp8": 2e-2}
 """Of the worst head. bfloat16 rounds weights and output at 2^-9: 0.2 %; rows that are dequantised to bfloat16 first: 0.7 %
 in 2,048 heads. One selected row missed of 2,048 is an error of 2.8 to 30 % in the worst of 128 heads."""
 
-OPERATOR = Operator(
+SPARSE_PREFILL = Operator(
     name="sparse_prefill",
     does="sparse attention of a prefill chunk over the selected tokens",
     dtypes=("bf16", "fp8"),
@@ -125,4 +129,20 @@ OPERATOR = Operator(
     parts=lambda shape: shape.heads,
     redraw=redraw,
     study=shapes.study,
+)
+SPARSE_DECODE = replace(
+    SPARSE_PREFILL,
+    name="sparse_decode",
+    does="sparse attention of a decode step, one query a sequence",
+    small=shapes.SMALL_DECODE,
+    grid=shapes.decode,
+    study=None,
+)
+MTP_VERIFY = replace(
+    SPARSE_PREFILL,
+    name="mtp_verify",
+    does="sparse attention of an MTP verify step, 2 or 4 queries a sequence",
+    small=shapes.SMALL_VERIFY,
+    grid=shapes.verify,
+    study=None,
 )

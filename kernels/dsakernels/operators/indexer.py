@@ -1,11 +1,15 @@
-"""Lightning-indexer logits of a prefill chunk: every new token of a sequence against all tokens that it sees.
+"""Lightning-indexer logits: new tokens against all tokens that they see, of a prefill chunk (ragged) or a decode step (paged).
 
     logit[t, s] = Σ_i weight[t, i] · relu(q[t, i] · k[s]) · scale[s]
 
 q [T, I, E], k [B · L, E] (one key a token, for all I heads) in bfloat16 or fp8 e4m3, scale [B · L] float32 (1 in
 bfloat16), weight [T, I] float32 > 0 and < 0. out [T, L] float32: column s is token s of the query's own sequence;
 columns that the query does not see hold anything. Source: DeepSeek-V3.2-Exp report, equation 1; DeepGEMM's
-fp8_mqa_logits, of which `starts` and `ends` [T] int32 are the arguments.
+fp8_mqa_logits, of which `starts` and `ends` [T] int32 are the arguments, and fp8_paged_mqa_logits.
+
+A decode or verify step has few queries for each of many sequences, and keys in pages. The candidate that reads pages builds
+them from `k` and `scale` with `table`: 64 tokens a page, first all keys, then all scales (sglang's index_buf_accessor), 132
+bytes a token at E = 128.
 """
 
 from __future__ import annotations
@@ -127,25 +131,40 @@ def cost(shape: Shape, dtype: Dtype) -> Cost:
     return Cost(keys + queries + 4 * shape.visible, flops)
 
 
-def _grid() -> tuple[Shape, ...]:
+def paged_keys(inputs: IndexerInputs) -> torch.Tensor:
+    """The fp8 keys and their scales as the pool keeps them: [pages, 64 · (E + 4)] uint8."""
+    width = inputs.k.shape[1]
+    pages = inputs.table.numel()
+    keys = torch.zeros(pages * draw.PAGE, width, dtype=torch.uint8, device=inputs.k.device)
+    scales = torch.zeros(pages * draw.PAGE, dtype=torch.float32, device=inputs.k.device)
+    keys[inputs.slots.long()] = inputs.k.view(torch.uint8)
+    scales[inputs.slots.long()] = inputs.scale
+    return torch.cat((keys.view(pages, -1), scales.view(pages, -1).view(torch.uint8)), dim=1)
+
+
+def _ragged_grid() -> tuple[Shape, ...]:
     """The indexer is not split over ranks, so heads do not matter; logits stay below 8 GiB."""
     whole = [shape for shape in shapes.prefill() if shape.heads == shape.dimensions.heads]
     return tuple(shape for shape in whole if shape.total_q * shape.kv_tokens <= 1 << 31)
 
 
-def _study() -> tuple[Shape, ...]:
+def _ragged_study() -> tuple[Shape, ...]:
     """One sequence of up to 32k tokens, where dense attention is a choice and the indexer a part of what it saves."""
     whole = [s for s in shapes.study() if s.heads == s.dimensions.heads and s.batch == 1]
     return tuple(shape for shape in whole if shape.kv_tokens <= 32768)
 
 
-OPERATOR = Operator(
+def _paged_grid() -> tuple[Shape, ...]:
+    return tuple(s for s in (*shapes.decode(), *shapes.verify()) if s.heads == s.dimensions.heads)
+
+
+INDEXER_RAGGED = Operator(
     name="indexer_ragged",
     does="lightning-indexer logits of a prefill chunk",
     dtypes=("bf16", "fp8"),
     tolerance={"bf16": 1e-2, "fp8": 1e-2},
     small=shapes.SMALL_PREFILL,
-    grid=_grid,
+    grid=_ragged_grid,
     make=make,
     rows=lambda shape: shape.total_q,
     expected=expected,
@@ -153,5 +172,13 @@ OPERATOR = Operator(
     cost=cost,
     redraw=redraw,
     norms=norms,
-    study=_study,
+    study=_ragged_study,
+)
+INDEXER_PAGED = replace(
+    INDEXER_RAGGED,
+    name="indexer_paged",
+    does="lightning-indexer logits of a decode or verify step",
+    small=(*shapes.SMALL_DECODE, *shapes.SMALL_VERIFY),
+    grid=_paged_grid,
+    study=None,
 )

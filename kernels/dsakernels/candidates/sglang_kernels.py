@@ -1,6 +1,7 @@
-"""sglang's own swap-in kernel: hit test, LRU order and copies in one launch, a block of threads a sequence.
+"""sglang's own kernels around the cache: quantise and dequantise (Triton), and HiSparse's swap-in (CUDA).
 
-As `HiSparseCoordinator.swap_in_selected_pages` calls it (sglang 0.5.16 managers/hisparse_coordinator.py:802): the answer,
+Swap-in is hit test, LRU order and copies in one launch, a block of threads a sequence. As
+`HiSparseCoordinator.swap_in_selected_pages` calls it (sglang 0.5.16 managers/hisparse_coordinator.py:802): the answer,
 a tensor that is kept, is overwritten with -1, then `load_cache_to_device_buffer_mla` runs, compiled with nvcc when first
 used (jit_kernel/csrc/hisparse.cuh). It checks no dtype and no shape, so what it takes is written at each tensor below.
 """
@@ -12,13 +13,42 @@ from dataclasses import dataclass
 
 import torch
 
-from dsakernels.candidates.candidate import Candidate, Package, Renewing
+from dsakernels.candidates.candidate import Call, Candidate, Package, Renewing
 from dsakernels.operators.hisparse_swap_in import SwapInputs, buffered
+from dsakernels.operators.kv_pack import DequantiseInputs, QuantiseInputs
 from dsakernels.shape import Shape
 
-_PACKAGE = Package("sglang.jit_kernel.hisparse", ("sglang",), "0.5.16")
+_QUANTISE = Package("sglang.kernels.ops.attention.dsa.quant_k_cache", ("sglang",), "0.5.16")
+_DEQUANTISE = Package("sglang.kernels.ops.attention.dsa.dequant_k_cache", ("sglang",), "0.5.16")
+_SWAP_IN = Package("sglang.jit_kernel.hisparse", ("sglang",), "0.5.16")
 _THREADS = 960
 """`swap_in_block_size` unless told, since 0.5.15."""
+
+
+def _quantise(inputs: QuantiseInputs) -> Call:
+    kernel = importlib.import_module(_QUANTISE.module).quantize_k_cache
+    rows = inputs.rows.view(len(inputs.rows), 1, 1, -1)
+
+    def call() -> torch.Tensor:
+        packed: torch.Tensor = kernel(rows)
+        return packed.view(torch.uint8).view(len(inputs.rows), -1)
+
+    return call
+
+
+def _dequantise(inputs: DequantiseInputs) -> Call:
+    kernel = importlib.import_module(_DEQUANTISE.module).dequantize_k_cache_paged
+    cache = inputs.cache.view(torch.float8_e4m3fn).unsqueeze(1)
+
+    def call() -> torch.Tensor:
+        rows: torch.Tensor = kernel(cache, inputs.slots)
+        return rows.view(len(inputs.slots), -1)
+
+    return call
+
+
+def _only_656_bytes(shape: Shape) -> str | None:
+    return None if shape.dimensions.packed_bytes == 656 else "only rows of 656 bytes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +83,7 @@ class _Tables:
 
 def _swap_in(inputs: SwapInputs) -> Renewing:
     """A call changes both tables: the next one would find all that is wanted, and copy nothing."""
-    kernel = importlib.import_module(_PACKAGE.module).load_cache_to_device_buffer_mla
+    kernel = importlib.import_module(_SWAP_IN.module).load_cache_to_device_buffer_mla
     shape, device = inputs.shape, inputs.buffer.device
     before = _Tables.of(inputs)
     now = before.copy()
@@ -89,13 +119,17 @@ def _swap_in(inputs: SwapInputs) -> Renewing:
     return Renewing(run, lambda: now.put_back(before))
 
 
-def _limit(shape: Shape) -> str | None:
+def _only_beyond_the_buffer(shape: Shape) -> str | None:
     if shape.kv_tokens <= buffered(shape):
         return f"sequences of up to {buffered(shape)} tokens lie in the buffer from end to end: nothing is swapped in"
     return None
 
 
 CANDIDATES = (
+    Candidate("sglang_triton", "kv_quantise", "quantize_k_cache", ("fp8",), _quantise, gpu=True, package=_QUANTISE,
+              limit=_only_656_bytes),
+    Candidate("sglang_triton", "kv_dequantise", "dequantize_k_cache_paged", ("fp8",), _dequantise, gpu=True,
+              package=_DEQUANTISE, limit=_only_656_bytes),
     Candidate("sglang_jit", "hisparse_swap_in", f"load_cache_to_device_buffer_mla, {_THREADS} threads a sequence",
-              ("bf16", "fp8"), _swap_in, gpu=True, package=_PACKAGE, limit=_limit),
+              ("bf16", "fp8"), _swap_in, gpu=True, package=_SWAP_IN, limit=_only_beyond_the_buffer),
 )  # fmt: skip
