@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
 
-from dsabench.microbench.measured import Measurement, append
+from dsabench.kernelbench.records import Measurement, append
 from dsabench.model.environment import Environment, Hardware, RuntimeIdentity, fingerprint
 from dsabench.model.record import Failed, Measured, Metric, Outcome, Phase, Record, Trial
 from dsabench.model.runtime import RuntimeSpec

@@ -19,10 +19,9 @@ from statistics import median
 
 from scipy.stats import binom, binomtest
 
-from dsabench.microbench.measured import Measurement
-from dsabench.microbench.shape_id import shape_of
-from dsabench.microbench.summary import are_apart
-from dsabench.microbench.table import read_points
+from dsabench.kernelbench.records import Measurement, shape_of
+from dsabench.kernelbench.summary import are_apart
+from dsabench.kernelbench.table import read_points
 
 Cases = dict[tuple[str, str, str], dict[str, Measurement]]
 _MOST_DRAFTS = 4

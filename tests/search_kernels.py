@@ -18,7 +18,7 @@ from scipy.stats import spearmanr
 
 from dsabench.config.load import load_study
 from dsabench.config.specs import MemorySpec
-from dsabench.microbench.table import read_points
+from dsabench.kernelbench.table import read_points
 from dsabench.model.space import key_of
 from dsabench.study.landscape import read_landscape
 from dsabench.study.memory import Memory, relative, remember

@@ -16,7 +16,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from statistics import fmean
 
-from dsabench.microbench.summary import median_ranks
+from dsabench.kernelbench.summary import median_ranks
 from dsabench.study.landscape import Landscape
 from dsabench.study.proposers import PROPOSERS
 from dsabench.study.replay import REGRET_AT, Replay, memory_of, search

@@ -15,7 +15,7 @@ import pytest
 
 from dsabench.autotune.stages import STAGES, read_stages
 from dsabench.emit.tables import write_table
-from dsabench.microbench.measured import read as read_kernel_times
+from dsabench.kernelbench.records import read as read_kernel_times
 from dsabench.model.record import Record
 from dsabench.results.journal import read_journal
 from dsabench.results.places import find_journals

@@ -48,7 +48,7 @@ ELSEWHERE = {
     "eval": "tests/unit/evals (data sets are downloaded)",
     "kernels check": "tests/unit/dsakernels",
     "report --results results/local --out live --serve": "tests/unit/cli/test_serve_site.py",
-    "kernels bench": "tests/unit/microbench",
+    "kernels bench": "tests/unit/kernelbench",
     "doctor": "tests/unit/doctor",
     "tune mha-threshold": "tests/e2e/test_threshold_gate.py",
 }

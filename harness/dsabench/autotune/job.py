@@ -14,8 +14,8 @@ from dsabench.emit.best_setting import against_default
 from dsabench.emit.fit import why_not_emitted
 from dsabench.errors import InputError
 from dsabench.evals.numerics import changed_numerics
-from dsabench.microbench.request import Request
-from dsabench.microbench.worker_process import Said
+from dsabench.kernelbench.conductor import Said
+from dsabench.kernelbench.request import Request
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.study_result import StudyResult
 from dsabench.model.verdict import Verdict

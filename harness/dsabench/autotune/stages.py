@@ -10,7 +10,7 @@ from typing import Literal, get_args
 from pydantic import AwareDatetime, ValidationError
 
 from dsabench.errors import InputError, nearest
-from dsabench.microbench.measured import append_line
+from dsabench.kernelbench.records import append_line
 from dsabench.model.value import Value
 
 StageName = Literal[

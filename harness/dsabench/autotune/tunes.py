@@ -10,9 +10,9 @@ from dsabench.config.specs import HisparseTune, KernelTune, MtpTune, StudyConfig
 from dsabench.emit.fit import require_emittable
 from dsabench.emit.tables import write_table
 from dsabench.errors import InputError
-from dsabench.microbench.conduct import conduct
-from dsabench.microbench.request import Limits, Request
-from dsabench.microbench.table import TABLE_NAME
+from dsabench.kernelbench.conductor import conduct
+from dsabench.kernelbench.request import Limits, Request
+from dsabench.kernelbench.table import TABLE_NAME
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.tuned_table import TunedTable
 from dsabench.reporting.choice_plot import draw_choice

@@ -8,8 +8,8 @@ from dsabench.autotune.job import AutotuneObserver, Lines
 from dsabench.autotune.stages import StageName, StageRecord
 from dsabench.cli.kernel_progress import Hear, KernelProgress, follow, say, say_point
 from dsabench.cli.progress import make_progress
-from dsabench.microbench.request import Request
-from dsabench.microbench.worker_process import Said
+from dsabench.kernelbench.conductor import Said
+from dsabench.kernelbench.request import Request
 from dsabench.reporting.numbers import show_duration
 from dsabench.study.session import StudyObserver
 

@@ -8,8 +8,8 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
-from dsabench.microbench.request import Request
-from dsabench.microbench.worker_process import Said
+from dsabench.kernelbench.conductor import Said
+from dsabench.kernelbench.request import Request
 from dsabench.reporting.numbers import show_count
 
 Hear = Callable[[Said], None]

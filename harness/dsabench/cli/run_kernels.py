@@ -12,11 +12,10 @@ from typing import Any
 
 from dsabench.cli.kernel_progress import KernelProgress, follow, say, say_point
 from dsabench.errors import InputError
-from dsabench.microbench.conduct import conduct
-from dsabench.microbench.measured import FILE_NAME, latest, unreadable
-from dsabench.microbench.request import Action, Limits, Point, Request
-from dsabench.microbench.table import read_points
-from dsabench.microbench.worker_process import Said
+from dsabench.kernelbench.conductor import Said, conduct
+from dsabench.kernelbench.records import FILE_NAME, latest, unreadable
+from dsabench.kernelbench.request import Action, Limits, Point, Request
+from dsabench.kernelbench.table import read_points
 from dsabench.reporting.numbers import show_count
 from dsabench.results.journal import claim_folder
 from dsabench.signals import run_loop, stop_at_any_signal

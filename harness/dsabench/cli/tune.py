@@ -55,7 +55,7 @@ def flashmla_auto(options: FlashmlaAutoOptions) -> int:
     """
     from dsabench.config.load import load_study
     from dsabench.emit.tables import write_table
-    from dsabench.microbench.table import TABLE_NAME
+    from dsabench.kernelbench.table import TABLE_NAME
     from dsabench.reporting.choice_plot import draw_choice
     from dsabench.results.journal import FILE_NAME, read_journal
     from dsabench.tuners.kernel_table import study_kernels

@@ -8,8 +8,8 @@ from html import escape
 from pathlib import Path
 
 from dsabench.errors import InputError, StoreError
-from dsabench.microbench.measured import Measurement
-from dsabench.microbench.summary import are_apart
+from dsabench.kernelbench.records import Measurement
+from dsabench.kernelbench.summary import are_apart
 from dsabench.reporting.kernel_map import HeatCell, heat_tables, natural
 from dsabench.reporting.kernel_shares import Share, shares
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from dsabench.microbench.measured import Measurement
-from dsabench.microbench.summary import are_apart
+from dsabench.kernelbench.records import Measurement
+from dsabench.kernelbench.summary import are_apart
 
 Key = tuple[str, str, str, str]
 """Operator, dtype, rank, candidate."""

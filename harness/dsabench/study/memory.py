@@ -16,7 +16,7 @@ from typing import Literal
 
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
-from dsabench.microbench.table import read_points
+from dsabench.kernelbench.table import read_points
 from dsabench.model.environment import Environment, Hardware
 from dsabench.model.hardware import accelerator
 from dsabench.model.record import SERVER_LOST, Failed, Measured, Record

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dsabench.microbench.summary import median_ranks
+from dsabench.kernelbench.summary import median_ranks
 from dsabench.model.space import base_assignment, is_legal, key_of
 from dsabench.reporting.replay_plot import ReplayCurve
 from dsabench.study.landscape import Landscape, LandscapeSetting

@@ -18,8 +18,7 @@ from scipy.interpolate import RBFInterpolator
 
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
-from dsabench.microbench.measured import Measurement
-from dsabench.microbench.shape_id import shape_of
+from dsabench.kernelbench.records import Measurement, shape_of
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import SINGLE
 from dsabench.model.tuned_table import choose_auto

@@ -8,11 +8,11 @@ from typing import Any
 
 import dsabench
 from dsabench.errors import TrialFault
+from dsabench.kernelbench.conductor import Said
+from dsabench.kernelbench.records import Measurement, append, latest, read
+from dsabench.kernelbench.request import Point, Request
+from dsabench.kernelbench.table import write_table
 from dsabench.machine.environment import collect_environment
-from dsabench.microbench.measured import Measurement, append, latest, read
-from dsabench.microbench.request import Point, Request
-from dsabench.microbench.table import write_table
-from dsabench.microbench.worker_process import Said
 from dsabench.model.environment import Environment, RuntimeIdentity
 from dsabench.reference.identify import hash_of
 
@@ -69,7 +69,7 @@ async def environment_of(device: Said) -> Environment:
     """Hardware, torch and kernel packages of the worker, and the code of the adapters."""
     package = Path(dsabench.__file__).parent
     kernels = package.parent.parent / "kernels" / "dsakernels"
-    code = [folder for folder in (kernels, package.parent / "dsakernels", package / "microbench") if folder.is_dir()]
+    code = [folder for folder in (kernels, package.parent / "dsakernels", package / "kernelbench") if folder.is_dir()]
     return await collect_environment(
         RuntimeIdentity(
             kind="reference",

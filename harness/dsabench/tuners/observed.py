@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from dsabench.emit.manifest import sha256
 from dsabench.errors import InputError
-from dsabench.microbench.shape_id import shape_of
+from dsabench.kernelbench.records import shape_of
 from dsabench.model.record import Measured, Record, Trial
 from dsabench.model.tuned_table import SparseKernel
 from dsabench.runtimes.protocol import AttentionShape

@@ -20,7 +20,7 @@ from dsabench.config.specs import StudyConfig
 from dsabench.emit.constant_text import LaunchedEffect, TableEffect
 from dsabench.emit.tables import File
 from dsabench.errors import InputError
-from dsabench.microbench.table import TABLE_NAME
+from dsabench.kernelbench.table import TABLE_NAME
 from dsabench.model.tuned_table import KernelRule, RatioRule, TunedTable
 from dsabench.model.value import digest_of_file
 from dsabench.tuners.flashmla_auto import Case, gains_of

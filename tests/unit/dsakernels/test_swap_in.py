@@ -9,9 +9,9 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from dsabench.microbench.check import Case, examine
-from dsabench.microbench.points import in_turn
-from dsabench.microbench.request import Limits
+from dsabench.kernelbench.correctness import Case, examine
+from dsabench.kernelbench.measure import in_turn
+from dsabench.kernelbench.request import Limits
 from dsakernels.candidates import CANDIDATES
 from dsakernels.candidates.candidate import Device, obstacle
 from dsakernels.inputs import PAGE

@@ -10,7 +10,7 @@ import pytest
 
 from dsabench.config.load import load_study
 from dsabench.config.specs import StudyConfig
-from dsabench.microbench.measured import read
+from dsabench.kernelbench.records import read
 from dsabench.model.topology import SINGLE
 from dsabench.tuners.attention_times import ExpectedSpeed
 from factories import ENVIRONMENT, write_kernel_times

@@ -11,9 +11,9 @@ from dsabench.errors import InputError
 from dsabench.evals.published import beside_record
 from dsabench.evals.sample_log import read_samples
 from dsabench.evals.summarise import tally
-from dsabench.microbench.measured import FILE_NAME as KERNELS
-from dsabench.microbench.measured import Measurement
-from dsabench.microbench.measured import read as read_kernels
+from dsabench.kernelbench.records import FILE_NAME as KERNELS
+from dsabench.kernelbench.records import Measurement
+from dsabench.kernelbench.records import read as read_kernels
 from dsabench.model.record import EvalTrial, Metric, Record, Scored
 from dsabench.reporting import eval_page, kernel_page
 from dsabench.reporting.site.entry import Entry, machine_of

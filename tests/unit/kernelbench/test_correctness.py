@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import q8_rounding
-from dsabench.microbench import points
-from dsabench.microbench.check import ROWS, Case, Fault, _some_rows, attempt, examine, poison
+from dsabench.kernelbench import measure
+from dsabench.kernelbench.correctness import ROWS, Case, Fault, _some_rows, attempt, examine, poison
 from dsakernels.candidates import CANDIDATES
 from dsakernels.operators import OPERATORS
 from dsakernels.operators.kv_expand import split
@@ -190,7 +190,7 @@ def test_a_fault_that_hides_behind_rounded_inputs_is_found(monkeypatch):
     found = examine(FRESH, [candidate]).verdicts[Q8.name]
     assert not found.is_right
     assert found.rel_err < 0.3  # what it was held to against the exact reference
-    assert points._words(found)["reason"] == (
+    assert measure._words(found)["reason"] == (
         "relative error of the reference over inputs rounded as it does above 0.08"
     )
 

@@ -11,14 +11,14 @@ from typing import TextIO
 
 import torch
 
-from dsabench.microbench import choose, points
-from dsabench.microbench.check import ContextLostError
-from dsabench.microbench.request import Request, read_points, read_request
-from dsabench.microbench.work import works
+from dsabench.kernelbench import measure, selection
+from dsabench.kernelbench.correctness import ContextLostError
+from dsabench.kernelbench.request import Request, read_points, read_request
+from dsabench.kernelbench.selection import works
 from dsakernels.candidates.candidate import Candidate, Device, obstacle
 from dsakernels.operator import Operator
 
-_ACTS = {"check": points.check_all, "bench": points.bench_all}
+_ACTS = {"check": measure.check_all, "bench": measure.bench_all}
 
 
 def answer() -> None:
@@ -29,7 +29,7 @@ def answer() -> None:
     torch.set_grad_enabled(False)
     try:
         _answer(say, request)
-    except choose.UnknownNameError as error:
+    except selection.UnknownNameError as error:
         say("mistake", message=str(error))
     except ContextLostError:
         say("lost")
@@ -37,10 +37,10 @@ def answer() -> None:
     say("end")
 
 
-def _answer(say: points.Say, request: Request) -> None:
-    device = choose.device_of(request)
-    operators = choose.operators(request)
-    choose.refuse_what_fits_nothing(request, operators)
+def _answer(say: measure.Say, request: Request) -> None:
+    device = selection.device_of(request)
+    operators = selection.operators(request)
+    selection.refuse_what_fits_nothing(request, operators)
     say("device", **_about(device))
     done = read_points(sys.stdin.readline())
     chosen = [(operator, _runnable(say, request, operator, device)) for operator in operators]
@@ -48,8 +48,8 @@ def _answer(say: points.Say, request: Request) -> None:
         return
     every, rest = works(request, chosen, device), works(request, chosen, device, done)
     if any(runnable for _, runnable in chosen) and not every:
-        raise choose.UnknownNameError("no candidate asked for has a shape asked for in a dtype asked for")
-    say("asked", points=points.count(every), known=points.count(every) - points.count(rest))
+        raise selection.UnknownNameError("no candidate asked for has a shape asked for in a dtype asked for")
+    say("asked", points=measure.count(every), known=measure.count(every) - measure.count(rest))
     _ACTS[request.action](say, request, rest, device)
 
 
@@ -73,9 +73,9 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _runnable(say: points.Say, request: Request, operator: Operator, device: Device) -> list[Candidate]:
+def _runnable(say: measure.Say, request: Request, operator: Operator, device: Device) -> list[Candidate]:
     runnable = []
-    for candidate in choose.candidates(request, operator):
+    for candidate in selection.candidates(request, operator):
         reason = _unasked(request, candidate)
         if reason is None:
             if candidate.package is not None:
@@ -102,7 +102,7 @@ def _private_stdout() -> TextIO:
     return mine
 
 
-def _speaker(stream: TextIO) -> points.Say:
+def _speaker(stream: TextIO) -> measure.Say:
     def say(what: str, /, **fields: object) -> None:
         print(json.dumps({"is": what, **fields}, allow_nan=False), file=stream, flush=True)
 

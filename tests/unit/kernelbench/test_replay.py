@@ -8,7 +8,7 @@ import weakref
 import pytest
 import torch
 
-from dsabench.microbench import timers
+from dsabench.kernelbench import timers
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 VALUES = 1 << 20

@@ -14,10 +14,11 @@ from typing import Literal
 from pydantic import AwareDatetime, ValidationError
 
 from dsabench.errors import InputError, StoreError
-from dsabench.microbench.request import Point
-from dsabench.microbench.summary import Times
+from dsabench.kernelbench.request import Point
+from dsabench.kernelbench.summary import Times
 from dsabench.model.environment import Environment
 from dsabench.model.value import Value, digest
+from dsakernels.shape import Shape, parse
 
 FILE_NAME = "kernels.jsonl"
 _HELD_OUT = 5
@@ -155,3 +156,16 @@ def _parsed(line: bytes) -> Measurement | None:
 def latest(measurements: Sequence[Measurement], fingerprint: str | None = None) -> dict[Point, Measurement]:
     """The last measurement of every point, of one environment if told."""
     return {m.point: m for m in measurements if fingerprint in (None, m.environment.fingerprint)}
+
+
+def shape_of(shape_id: str) -> Shape:
+    """The shape of an id.
+
+    Raises:
+        InputError: it is no id of a shape that this version knows.
+
+    """
+    try:
+        return parse(shape_id)
+    except ValueError as error:
+        raise InputError(str(error)) from error

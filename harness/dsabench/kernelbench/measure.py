@@ -10,13 +10,12 @@ from typing import Any
 
 import torch
 
+from dsabench.kernelbench.correctness import Case, ContextLostError, Fault, Verdict, attempt, examine, stop_if_lost
+from dsabench.kernelbench.request import Limits, Request
+from dsabench.kernelbench.selection import Work
+from dsabench.kernelbench.summary import instability, summarise
+from dsabench.kernelbench.timers import Ceilings, CudaTimer, Timer, measure_ceilings, timer_for
 from dsabench.machine.nvml import read_state
-from dsabench.microbench.ceilings import Ceilings, measure_ceilings
-from dsabench.microbench.check import Case, ContextLostError, Fault, Verdict, attempt, examine, stop_if_lost
-from dsabench.microbench.request import Limits, Request
-from dsabench.microbench.summary import instability, summarise
-from dsabench.microbench.timers import CudaTimer, Timer, timer_for
-from dsabench.microbench.work import Work
 from dsakernels.candidates.candidate import Candidate, Device
 
 Say = Callable[..., None]

@@ -3,9 +3,9 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import islice, pairwise
 
-from dsabench.microbench.check import Case
-from dsabench.microbench.points import in_turn
-from dsabench.microbench.request import Limits
+from dsabench.kernelbench.correctness import Case
+from dsabench.kernelbench.measure import in_turn
+from dsabench.kernelbench.request import Limits
 from dsakernels.candidates import CANDIDATES
 from dsakernels.operators import OPERATORS
 from dsakernels.shape import Shape

@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from dsabench.microbench.request import Limits, Point, Request, read_points, read_request
-from dsabench.microbench.summary import Times, are_apart, instability, summarise
+from dsabench.kernelbench.request import Limits, Point, Request, read_points, read_request
+from dsabench.kernelbench.summary import Times, are_apart, instability, summarise
 
 
 def test_median_mad_and_an_interval_around_it():

@@ -13,10 +13,10 @@ import pytest
 import kernel_figures
 from dsabench.cli.run_kernels import ask
 from dsabench.config.load import load_study
-from dsabench.microbench import choose
-from dsabench.microbench.measured import Measurement, read
-from dsabench.microbench.request import Point
-from dsabench.microbench.table import TABLE_NAME, read_points
+from dsabench.kernelbench import selection
+from dsabench.kernelbench.records import Measurement, read
+from dsabench.kernelbench.request import Point
+from dsabench.kernelbench.table import TABLE_NAME, read_points
 from dsabench.model.tuned_table import choose as choose_kernel
 from dsabench.reporting.kernel_shares import shares
 from dsabench.results.tuned_tables import read_table
@@ -71,12 +71,12 @@ def points_of(words: list[str]) -> Iterator[Point]:
     assert options["--device"] == "cuda"
     names = {name: options.get(f"--{name}", "") for name in ("candidates", "shapes", "dtypes")}
     request = ask("bench", operators=words[:first], **names, device="cuda")
-    for operator in choose.operators(request):
-        for candidate in choose.candidates(request, operator):
+    for operator in selection.operators(request):
+        for candidate in selection.candidates(request, operator):
             dtypes = [
                 one for one in operator.dtypes if one in candidate.dtypes and one in (request.dtypes or operator.dtypes)
             ]
-            for shape in choose.shapes(request, operator, Device("cuda", "sm90")):
+            for shape in selection.shapes(request, operator, Device("cuda", "sm90")):
                 yield from (Point(operator.name, candidate.name, shape.id, dtype) for dtype in dtypes)
 
 

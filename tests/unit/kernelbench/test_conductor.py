@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from dsabench.errors import InputError, TrialFault
-from dsabench.microbench.conduct import conduct
-from dsabench.microbench.request import Limits, Point, Request
+from dsabench.kernelbench.conductor import conduct
+from dsabench.kernelbench.request import Limits, Point, Request
 
 CHECK = Request(
     "check",
@@ -30,7 +30,7 @@ def interpreter(tmp_path: Path, prelude: str) -> str:
     script = tmp_path / "python"
     script.write_text(
         f'#!/bin/sh\nshift 3\nexec {sys.executable} -c \'import sys; sys.path.insert(0, "{tmp_path}"); '
-        "import prelude; from dsabench.microbench import worker; worker.main()'\n"
+        "import prelude; from dsabench.kernelbench import worker; worker.main()'\n"
     )
     script.chmod(0o755)
     return str(script)
@@ -79,11 +79,11 @@ async def test_a_kernel_that_waits_for_ever_is_ended(tmp_path):
 
 async def test_after_an_illegal_access_another_process_goes_on(tmp_path):
     # what a fault of a GPU does: the kernel raises, and from then on everything in the process does
-    lost = "from dsabench.microbench import check\nfrom dsakernels.candidates import torch_cache\n"
+    lost = "from dsabench.kernelbench import correctness\nfrom dsakernels.candidates import torch_cache\n"
     lost += "def pack(*a):\n    raise RuntimeError('an illegal memory access')\n"
     lost += "torch_cache.pack = pack\n"
-    lost += "def stop(device, verdicts):\n    raise check.ContextLostError(verdicts)\n"
-    lost += "check.stop_if_lost = stop\n"
+    lost += "def stop(device, verdicts):\n    raise correctness.ContextLostError(verdicts)\n"
+    lost += "correctness.stop_if_lost = stop\n"
     said = await heard(CHECK, interpreter(tmp_path, lost))
     verdicts = {s["candidate"]: s for s in said if s["is"] == "check"}
     assert verdicts.pop("torch_pack")["reason"] == "RuntimeError: an illegal memory access"

@@ -1,4 +1,4 @@
-"""The process that runs kernels: `python -m dsabench.microbench.worker`, lines of JSON in and out.
+"""The process that runs kernels: `python -m dsabench.kernelbench.worker`, lines of JSON in and out.
 
 In come the request and, once `device` is said, the points that are done. Every line out has `is`: `device` (first),
 `candidate`, `asked` (points, and how many are known), `begin` (how many are measured), `doing` (what it is at, for who waits), `start` (before a candidate runs, so that a
@@ -19,7 +19,7 @@ def main() -> None:
     """Answer one request."""
     _die_with_the_conductor()
     # here, as PyTorch takes seconds, in which the conductor may be killed too
-    from dsabench.microbench.answer import answer  # noqa: PLC0415
+    from dsabench.kernelbench.answer import answer  # noqa: PLC0415
 
     answer()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dsabench.errors import InputError, StoreError
-from dsabench.microbench.measured import Measurement, read
+from dsabench.kernelbench.records import Measurement, read
 
 TABLE_NAME = "kernels.parquet"
 _ENVIRONMENTS = b"environments"

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 import pytest
 
 from dsabench.errors import InputError, StoreError
-from dsabench.microbench.measured import FILE_NAME, Measurement, append, latest, read, unreadable
-from dsabench.microbench.table import TABLE_NAME, read_points, write_table
+from dsabench.kernelbench.records import FILE_NAME, Measurement, append, latest, read, unreadable
+from dsabench.kernelbench.table import TABLE_NAME, read_points, write_table
 from dsabench.model.environment import Environment, Gpu, Hardware, RuntimeIdentity
 from dsabench.reporting import kernel_page
 from dsabench.reporting.kernel_shares import shares

@@ -1,4 +1,0 @@
-"""Kernel timing. One process conducts and writes; a worker under the interpreter that has the kernels measures.
-
-The worker (`worker`, `check`, `timers`, `ceilings`) needs only torch and this source tree, no package of dsabench's.
-"""
