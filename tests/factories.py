@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
 
-from dsabench.kernelbench.records import Measurement, append
+from dsabench.kernelbench.records import KernelMeasurement, append
 from dsabench.model.environment import Environment, Hardware, RuntimeIdentity, fingerprint
 from dsabench.model.record import Failed, Measured, Metric, Outcome, Phase, Record, Trial
 from dsabench.model.runtime import RuntimeSpec
@@ -84,7 +84,7 @@ def write_kernel_times(
     shapes += [(batch, 1, kv) for batch, kv in product((1, 2, 4, 8), (32, 128, 512))]
     for (kernel, us), (batch, new, kv) in product(times.items(), shapes):
         operator, candidate, dtype = kernel.split()
-        measured = Measurement(
+        measured = KernelMeasurement(
             operator=operator,
             candidate=candidate,
             dtype=dtype,

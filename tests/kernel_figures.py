@@ -19,11 +19,11 @@ from statistics import median
 
 from scipy.stats import binom, binomtest
 
-from dsabench.kernelbench.records import Measurement, shape_of
+from dsabench.kernelbench.records import KernelMeasurement, shape_of
 from dsabench.kernelbench.summary import are_apart
 from dsabench.kernelbench.table import read_points
 
-Cases = dict[tuple[str, str, str], dict[str, Measurement]]
+Cases = dict[tuple[str, str, str], dict[str, KernelMeasurement]]
 _MOST_DRAFTS = 4
 _MISSING = 0.1
 """Of the wanted rows, as swap-in's inputs are drawn."""
@@ -31,13 +31,13 @@ _LENGTHS = (2048, 8192, 40_000, 1 << 20)
 """Logits of a row: all are taken, a few times more than are taken, up to the longest."""
 
 
-def us(m: Measurement) -> float:
+def us(m: KernelMeasurement) -> float:
     """Its median; a point of the table has one."""
     assert m.median_us is not None
     return m.median_us
 
 
-def by_case(points: Iterable[Measurement]) -> Cases:
+def by_case(points: Iterable[KernelMeasurement]) -> Cases:
     """(operator, shape, dtype) → candidates; of a point that several machines measured, the last."""
     cases: Cases = defaultdict(dict)
     for m in points:
@@ -148,7 +148,7 @@ def topk(cases: Cases) -> None:
         )
 
 
-def rounding(points: Iterable[Measurement], cases: Cases) -> None:
+def rounding(points: Iterable[KernelMeasurement], cases: Cases) -> None:
     """Errors of flashmla_sparse_q8, whether timed or not."""
     for m in points:
         if m.candidate == "flashmla_sparse_q8":
@@ -178,9 +178,9 @@ def cache(cases: Cases) -> None:
         )
 
 
-def copies(points: Iterable[Measurement]) -> None:
+def copies(points: Iterable[KernelMeasurement]) -> None:
     """Swap-in by machine: both copies, their ratio, and what a row that is copied takes and moves."""
-    by_machine: dict[tuple[str, str], dict[str, Measurement]] = defaultdict(dict)
+    by_machine: dict[tuple[str, str], dict[str, KernelMeasurement]] = defaultdict(dict)
     for m in points:
         if m.operator == "hisparse_swap_in":
             by_machine[m.environment.fingerprint, m.shape_id][m.candidate] = m
@@ -197,7 +197,7 @@ def copies(points: Iterable[Measurement]) -> None:
         print(f"hisparse_swap_in {shape_id} {machine}: {'; '.join(said)}; {ratio:.2f} times as long")
 
 
-def again(whole: Sequence[Measurement], rest: Sequence[Measurement]) -> None:
+def again(whole: Sequence[KernelMeasurement], rest: Sequence[KernelMeasurement]) -> None:
     """Time of the second folder over that of the first, of the points that are in both."""
     before = {m.point: us(m) for m in whole}
     ratios: dict[tuple[str, str, str], list[float]] = defaultdict(list)
@@ -298,7 +298,7 @@ def _ends(ratios: Sequence[float]) -> str:
     return f"{min(ratios):.2f} to {max(ratios):.2f}"
 
 
-def _rate(points: Iterable[Measurement]) -> float:
+def _rate(points: Iterable[KernelMeasurement]) -> float:
     return max(((m.bytes or 0) / us(m) / 1e6 for m in points if m.operator == "dense_prefill"), default=0.0)
 
 

@@ -14,8 +14,8 @@ from dsabench.emit.best_setting import against_default
 from dsabench.emit.fit import why_not_emitted
 from dsabench.errors import InputError
 from dsabench.evals.numerics import changed_numerics
-from dsabench.kernelbench.conductor import Said
-from dsabench.kernelbench.request import Request
+from dsabench.kernelbench.conductor import WorkerLine
+from dsabench.kernelbench.request import KernelBenchRequest
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.study_result import StudyResult
 from dsabench.model.verdict import Verdict
@@ -25,7 +25,7 @@ from dsabench.study.study import Study
 from dsabench.tuners.of_sweep import gates_of, objective_verdicts
 from dsabench.tuners.target import target_of
 
-Lines = AsyncGenerator[Said, None]
+Lines = AsyncGenerator[WorkerLine, None]
 
 
 class AutotuneObserver:
@@ -42,7 +42,9 @@ class AutotuneObserver:
         del metric
         return SILENT
 
-    async def kernels(self, request: Request, python: str | None, lines: Lines, hear: Callable[[Said], None]) -> None:
+    async def kernels(
+        self, request: KernelBenchRequest, python: str | None, lines: Lines, hear: Callable[[WorkerLine], None]
+    ) -> None:
         """Pass on what the workers say that measure kernels."""
         del request, python
         async with aclosing(lines):

@@ -10,8 +10,8 @@ from dsabench.config.specs import HisparseTune, KernelTune, MtpTune, StudyConfig
 from dsabench.emit.fit import require_emittable
 from dsabench.emit.tables import write_table
 from dsabench.errors import InputError
-from dsabench.kernelbench.conductor import conduct
-from dsabench.kernelbench.request import Limits, Request
+from dsabench.kernelbench.conductor import run_bench
+from dsabench.kernelbench.request import KernelBenchRequest, TimingLimits
 from dsabench.kernelbench.table import TABLE_NAME
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.tuned_table import TunedTable
@@ -106,18 +106,18 @@ def _measure_kernels(
             "runtime.launch starts the runtime elsewhere: measure there (dsabench kernels bench sparse_prefill --dtypes fp8), "
             f"with --results {folder}"
         )
-    request = Request(
+    request = KernelBenchRequest(
         "bench",
         operators=("sparse_prefill",),
         candidates=kernel_candidates(target),
         shapes=kernels.shapes or (f"*-h{target.heads_per_rank}-*",),
         dtypes=("fp8",),
         budget_s=kernels.time_s,
-        limits=Limits(half_width=kernels.spread),
+        limits=TimingLimits(half_width=kernels.spread),
     )
     bench = KernelBench(request, folder)
 
-    lines = conduct(request, python, bench.known, launch.env)
+    lines = run_bench(request, python, bench.known, launch.env)
     with claim_folder(folder):
         try:
             run_loop(job.observer.kernels(request, python, lines, bench.hear))

@@ -8,8 +8,8 @@ from dsabench.autotune.job import AutotuneObserver, Lines
 from dsabench.autotune.stages import StageName, StageRecord
 from dsabench.cli.kernel_progress import Hear, KernelProgress, follow, say, say_point
 from dsabench.cli.progress import make_progress
-from dsabench.kernelbench.conductor import Said
-from dsabench.kernelbench.request import Request
+from dsabench.kernelbench.conductor import WorkerLine
+from dsabench.kernelbench.request import KernelBenchRequest
 from dsabench.reporting.numbers import show_duration
 from dsabench.study.session import StudyObserver
 
@@ -34,11 +34,11 @@ class AutotuneProgress(AutotuneObserver):
         """As in a sweep."""
         return make_progress(metric)
 
-    async def kernels(self, request: Request, python: str | None, lines: Lines, hear: Hear) -> None:
+    async def kernels(self, request: KernelBenchRequest, python: str | None, lines: Lines, hear: Hear) -> None:
         """As in `kernels bench`."""
         progress = KernelProgress(request, python)
 
-        def say_and_hear(said: Said) -> None:
+        def say_and_hear(said: WorkerLine) -> None:
             if said["is"] == "point":
                 say_point(said, progress.count(said))
             hear(said)

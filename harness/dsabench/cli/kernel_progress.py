@@ -8,11 +8,11 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
-from dsabench.kernelbench.conductor import Said
-from dsabench.kernelbench.request import Request
+from dsabench.kernelbench.conductor import WorkerLine
+from dsabench.kernelbench.request import KernelBenchRequest
 from dsabench.reporting.numbers import show_count
 
-Hear = Callable[[Said], None]
+Hear = Callable[[WorkerLine], None]
 _FIRST_S = 5.0
 _PRINTABLE = dict.fromkeys(range(32), "\N{REPLACEMENT CHARACTER}")
 
@@ -20,14 +20,14 @@ _PRINTABLE = dict.fromkeys(range(32), "\N{REPLACEMENT CHARACTER}")
 class KernelProgress:
     """Counts points, and knows what the worker is at."""
 
-    def __init__(self, request: Request, python: str | None) -> None:
+    def __init__(self, request: KernelBenchRequest, python: str | None) -> None:
         self._points = self._done = self._known = 0
         self._names_wanted = bool(request.candidates)
         self._candidates: list[bool] = []
         self._at(f"{sys.executable if python is None else python} to start and import torch")
         say(f"waiting for {self._doing}")
 
-    def hear(self, said: Said) -> None:
+    def hear(self, said: WorkerLine) -> None:
         """Say what is worth a line, and note the rest."""
         match said["is"]:
             case "device":
@@ -52,7 +52,7 @@ class KernelProgress:
                 run = f"{sum(self._candidates)} of {len(self._candidates)} candidates run here"
                 say(f"{run}; {show_count(self._points, 'point')} to do{known}")
 
-    def count(self, said: Said) -> str:
+    def count(self, said: WorkerLine) -> str:
         """`3/12 `, for the line of a point; one that a candidate does not take is not counted."""
         if said.get("status") == "unavailable":
             return ""
@@ -72,7 +72,7 @@ class KernelProgress:
         self._doing, self._since, self._next_s = doing, time.monotonic(), _FIRST_S
 
 
-async def follow(lines: AsyncGenerator[Said, None], progress: KernelProgress, hear: Hear) -> None:
+async def follow(lines: AsyncGenerator[WorkerLine, None], progress: KernelProgress, hear: Hear) -> None:
     """Hear what workers say, and remind of what they are at where they say nothing."""
     reminder = asyncio.create_task(progress.remind())
     try:
@@ -84,12 +84,12 @@ async def follow(lines: AsyncGenerator[Said, None], progress: KernelProgress, he
         reminder.cancel()
 
 
-def title_of(said: Said) -> str:
+def title_of(said: WorkerLine) -> str:
     """Operator, candidate, shape and dtype."""
     return f"{said['operator']} {said['candidate']} {said['shape_id']} {said['dtype']}"
 
 
-def say_point(said: Said, count: str = "") -> None:
+def say_point(said: WorkerLine, count: str = "") -> None:
     """One plain line a point."""
     seed = f" seed {said['seed']}" if "seed" in said else ""
     figure = f"{said['median_us']:.1f} µs ± {said['mad_us']:.1f}, n {said['n']}" if "median_us" in said else ""

@@ -12,9 +12,9 @@ from typing import Any
 
 from dsabench.cli.kernel_progress import KernelProgress, follow, say, say_point
 from dsabench.errors import InputError
-from dsabench.kernelbench.conductor import Said, conduct
+from dsabench.kernelbench.conductor import WorkerLine, run_bench
 from dsabench.kernelbench.records import FILE_NAME, latest, unreadable
-from dsabench.kernelbench.request import Action, Limits, Point, Request
+from dsabench.kernelbench.request import Action, KernelBenchRequest, KernelPoint, TimingLimits
 from dsabench.kernelbench.table import read_points
 from dsabench.reporting.numbers import show_count
 from dsabench.results.journal import claim_folder
@@ -33,7 +33,7 @@ def ask(
     patience: str = "5m",
     spread: float = 0.02,
     **more: Any,
-) -> Request:
+) -> KernelBenchRequest:
     """The request that the options mean.
 
     Raises:
@@ -44,7 +44,7 @@ def ask(
     for dtype in wanted:
         if dtype not in ("bf16", "fp8"):
             raise InputError(f"--dtypes {dtype}: one of bf16, fp8")
-    return Request(
+    return KernelBenchRequest(
         action,
         operators=tuple(operators or ()),
         candidates=_words(candidates),
@@ -52,15 +52,15 @@ def ask(
         dtypes=wanted,
         budget_s=_seconds("--budget", budget) if budget else None,
         patience_s=_patience_s(patience),
-        limits=Limits(half_width=spread),
+        limits=TimingLimits(half_width=spread),
         **more,
     )
 
 
-def list_candidates(request: Request, python: str | None, *, as_json: bool) -> None:
+def list_candidates(request: KernelBenchRequest, python: str | None, *, as_json: bool) -> None:
     """One line a candidate; a terminal that is narrower gets it folded."""
     answer: Answer = {}
-    run_loop(follow(conduct(request, python), KernelProgress(request, python), lambda said: note(answer, said)))
+    run_loop(follow(run_bench(request, python), KernelProgress(request, python), lambda said: note(answer, said)))
     if as_json:
         print(json.dumps(answer, indent=1))
         return
@@ -76,22 +76,24 @@ def _folded(line: str, indent: int) -> str:
     return textwrap.fill(line, shutil.get_terminal_size().columns, subsequent_indent=" " * indent)
 
 
-def check_candidates(request: Request, python: str | None, *, as_json: bool) -> int:
+def check_candidates(request: KernelBenchRequest, python: str | None, *, as_json: bool) -> int:
     """0 when nothing that ran was wrong, else 1."""
     stop_at_any_signal()
     answer: Answer = {}
     progress = KernelProgress(request, python)
 
-    def hear(said: Said) -> None:
+    def hear(said: WorkerLine) -> None:
         note(answer, said)
         if said["is"] == "check":
             say_point(said, progress.count(said))
 
-    run_loop(follow(conduct(request, python), progress, hear))
+    run_loop(follow(run_bench(request, python), progress, hear))
     return finish(answer, as_json=as_json)
 
 
-def bench_candidates(request: Request, python: str | None, results: Path, *, again: bool, as_json: bool) -> int:
+def bench_candidates(
+    request: KernelBenchRequest, python: str | None, results: Path, *, again: bool, as_json: bool
+) -> int:
     """0 when nothing that ran was wrong, else 1.
 
     Raises:
@@ -102,7 +104,7 @@ def bench_candidates(request: Request, python: str | None, results: Path, *, aga
     with claim_folder(results):
         bench = _Bench(request, results, KernelProgress(request, python), again=again)
         try:
-            run_loop(follow(conduct(request, python, bench.known), bench.progress, bench.hear))
+            run_loop(follow(run_bench(request, python, bench.known), bench.progress, bench.hear))
         except KeyboardInterrupt:
             bench.tabulate()
             say(f"interrupted: {show_count(bench.measured, 'point')} measured and recorded; the same command goes on")
@@ -134,7 +136,7 @@ def _say_unreadable(results: Path) -> None:
 class _Bench:
     """A bench that says and records what it hears."""
 
-    def __init__(self, request: Request, results: Path, progress: KernelProgress, *, again: bool) -> None:
+    def __init__(self, request: KernelBenchRequest, results: Path, progress: KernelProgress, *, again: bool) -> None:
         self.progress = progress
         self._bench = KernelBench(request, results, again=again)
         self._results = results
@@ -145,12 +147,12 @@ class _Bench:
         """Points of this run."""
         return self._bench.measured
 
-    async def known(self, device: Said) -> tuple[Point, ...]:
+    async def known(self, device: WorkerLine) -> tuple[KernelPoint, ...]:
         """The points that are recorded already of where the worker runs."""
         _say_unreadable(self._results)
         return await self._bench.known(device)
 
-    def hear(self, said: Said) -> None:
+    def hear(self, said: WorkerLine) -> None:
         """Say and record points."""
         note(self._answer, said)
         if said["is"] == "point":
@@ -208,7 +210,7 @@ _OURS = ("does", "dtypes", "untaken", "seen")
 """What an entry holds for this program alone."""
 
 
-def note(answer: Answer, said: Said) -> None:
+def note(answer: Answer, said: WorkerLine) -> None:
     """Fold one line of a worker into the answer."""
     if said["is"] not in ("candidate", "check", "point"):
         return

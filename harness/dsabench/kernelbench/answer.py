@@ -13,7 +13,7 @@ import torch
 
 from dsabench.kernelbench import measure, selection
 from dsabench.kernelbench.correctness import ContextLostError
-from dsabench.kernelbench.request import Request, read_points, read_request
+from dsabench.kernelbench.request import KernelBenchRequest, read_points, read_request
 from dsabench.kernelbench.selection import works
 from dsakernels.candidates.candidate import Candidate, Device, obstacle
 from dsakernels.operator import Operator
@@ -23,34 +23,34 @@ _ACTS = {"check": measure.check_all, "bench": measure.bench_all}
 
 def answer() -> None:
     """Answer one request, read from standard input."""
-    say = _speaker(_private_stdout())
+    emit = _emitter(_private_stdout())
     request = read_request(sys.stdin.readline())
     torch.set_num_threads(request.threads or len(os.sched_getaffinity(0)))
     torch.set_grad_enabled(False)
     try:
-        _answer(say, request)
+        _answer(emit, request)
     except selection.UnknownNameError as error:
-        say("mistake", message=str(error))
+        emit("mistake", message=str(error))
     except ContextLostError:
-        say("lost")
+        emit("lost")
         return
-    say("end")
+    emit("end")
 
 
-def _answer(say: measure.Say, request: Request) -> None:
+def _answer(emit: measure.Emit, request: KernelBenchRequest) -> None:
     device = selection.device_of(request)
     operators = selection.operators(request)
     selection.refuse_what_fits_nothing(request, operators)
-    say("device", **_about(device))
+    emit("device", **_about(device))
     done = read_points(sys.stdin.readline())
-    chosen = [(operator, _runnable(say, request, operator, device)) for operator in operators]
+    chosen = [(operator, _runnable(emit, request, operator, device)) for operator in operators]
     if request.action not in _ACTS:
         return
     every, rest = works(request, chosen, device), works(request, chosen, device, done)
     if any(runnable for _, runnable in chosen) and not every:
         raise selection.UnknownNameError("no candidate asked for has a shape asked for in a dtype asked for")
-    say("asked", points=measure.count(every), known=measure.count(every) - measure.count(rest))
-    _ACTS[request.action](say, request, rest, device)
+    emit("asked", points=measure.count(every), known=measure.count(every) - measure.count(rest))
+    _ACTS[request.action](emit, request, rest, device)
 
 
 def _about(device: Device) -> dict[str, object]:
@@ -73,22 +73,22 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _runnable(say: measure.Say, request: Request, operator: Operator, device: Device) -> list[Candidate]:
+def _runnable(emit: measure.Emit, request: KernelBenchRequest, operator: Operator, device: Device) -> list[Candidate]:
     runnable = []
     for candidate in selection.candidates(request, operator):
         reason = _unasked(request, candidate)
         if reason is None:
             if candidate.package is not None:
-                say("doing", what=f"importing {candidate.package.module}, for {candidate.name}")
+                emit("doing", what=f"importing {candidate.package.module}, for {candidate.name}")
             reason = obstacle(candidate, device)
-        say("candidate", operator=operator.name, candidate=candidate.name, does=candidate.does,
+        emit("candidate", operator=operator.name, candidate=candidate.name, does=candidate.does,
             dtypes=candidate.dtypes, reason=reason)  # fmt: skip
         if reason is None:
             runnable.append(candidate)
     return runnable
 
 
-def _unasked(request: Request, candidate: Candidate) -> str | None:
+def _unasked(request: KernelBenchRequest, candidate: Candidate) -> str | None:
     """Why there is nothing to run it on, whatever the machine."""
     if not request.dtypes or set(request.dtypes) & set(candidate.dtypes):
         return None
@@ -102,8 +102,8 @@ def _private_stdout() -> TextIO:
     return mine
 
 
-def _speaker(stream: TextIO) -> measure.Say:
-    def say(what: str, /, **fields: object) -> None:
+def _emitter(stream: TextIO) -> measure.Emit:
+    def emit(what: str, /, **fields: object) -> None:
         print(json.dumps({"is": what, **fields}, allow_nan=False), file=stream, flush=True)
 
-    return say
+    return emit

@@ -19,7 +19,7 @@ from types import MappingProxyType
 
 import dsabench
 from dsabench.errors import InputError, TrialFault
-from dsabench.kernelbench.request import Point, Request
+from dsabench.kernelbench.request import KernelBenchRequest, KernelPoint
 
 _CRASHES = 20
 _FIRST = ("device", "candidate", "ceilings", "asked", "begin")
@@ -35,9 +35,9 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "begin": ("points",),
     "ceilings": ("tb_s", "tflop_s"),
     "doing": ("what",),
-    "start": Point._fields,
-    "check": (*Point._fields, "status"),
-    "point": (*Point._fields, "status"),
+    "start": KernelPoint._fields,
+    "check": (*KernelPoint._fields, "status"),
+    "point": (*KernelPoint._fields, "status"),
     "left": ("points",),
     "mistake": ("message",),
     "lost": (),
@@ -45,39 +45,42 @@ _FIELDS: dict[str, tuple[str, ...]] = {
 }
 """What a line has at least, by its `is`."""
 
-Said = dict[str, object]
+WorkerLine = dict[str, object]
 """One line of a worker; `is` says what it is."""
-Known = Callable[[Said], Awaitable[tuple[Point, ...]]]
+Known = Callable[[WorkerLine], Awaitable[tuple[KernelPoint, ...]]]
 """Which points are done already where a worker runs, by what it says of its device."""
 
 
-async def nothing_known(_device: Said) -> tuple[Point, ...]:
+async def nothing_known(_device: WorkerLine) -> tuple[KernelPoint, ...]:
     """Nothing is done already."""
     return ()
 
 
-class Done:
+class KnownPoints:
     """The points that no worker is asked for any more."""
 
     def __init__(self, known: Known) -> None:
         self._known: Known | None = known
-        self._points: list[Point] = []
+        self._points: list[KernelPoint] = []
 
-    async def on(self, device: Said) -> list[Point]:
+    async def on(self, device: WorkerLine) -> list[KernelPoint]:
         """All of them; what was known before is asked for once."""
         if self._known is not None:
             known, self._known = self._known, None
             self._points += await known(device)
         return self._points
 
-    def add(self, point: Point) -> None:
+    def add(self, point: KernelPoint) -> None:
         """One more."""
         self._points.append(point)
 
 
 async def ask_worker(
-    request: Request, python: str | None, done: Done, variables: Mapping[str, str] = MappingProxyType({})
-) -> AsyncGenerator[Said, None]:
+    request: KernelBenchRequest,
+    python: str | None,
+    done: KnownPoints,
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> AsyncGenerator[WorkerLine, None]:
     """What one says; last comes `end`, `mistake`, `lost`, or `crash` with the point that ran. `variables` are added to its
     environment.
 
@@ -91,13 +94,13 @@ async def ask_worker(
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
-    noise = _Noise()
+    noise = _OutputTail()
     reader = asyncio.create_task(noise.read(process.stderr))
-    running: Point | None = None
+    running: KernelPoint | None = None
     try:
         await _tell(process.stdin, request.line())
         while line := await _line(process.stdout, request.patience_s):
-            said = _said(line)
+            said = _parse_line(line)
             if said is None:
                 noise.add(line)
                 continue
@@ -122,7 +125,7 @@ async def ask_worker(
     yield {"is": "crash", **running._asdict(), "status": "crashed", "reason": reason}
 
 
-def _said(line: bytes) -> Said | None:
+def _parse_line(line: bytes) -> WorkerLine | None:
     """None where it is no line of a worker: an interpreter may be a script that says a word of its own."""
     try:
         said = json.loads(line)
@@ -184,7 +187,7 @@ def _kernels_root() -> Path:
     return checkout if (checkout / "dsakernels").is_dir() else beside
 
 
-class _Noise:
+class _OutputTail:
     """The last of what a worker, its interpreter and its compilers print that is no answer."""
 
     def __init__(self) -> None:
@@ -208,17 +211,17 @@ class _Noise:
         return f": {self.text.strip().splitlines()[-1]}" if self.text.strip() else ""
 
 
-def point_of(said: Said) -> Point:
+def point_of(said: WorkerLine) -> KernelPoint:
     """The point that a line is about."""
-    return Point(*(str(said[name]) for name in Point._fields))
+    return KernelPoint(*(str(said[name]) for name in KernelPoint._fields))
 
 
-async def conduct(
-    request: Request,
+async def run_bench(
+    request: KernelBenchRequest,
     python: str | None,
     known: Known = nothing_known,
     variables: Mapping[str, str] = MappingProxyType({}),
-) -> AsyncGenerator[Said, None]:
+) -> AsyncGenerator[WorkerLine, None]:
     """Yield what workers say. A point whose worker died or fell silent comes with status `crashed`. `variables` are added to the
     environment of the workers.
 
@@ -227,9 +230,9 @@ async def conduct(
         TrialFault: a worker could not start, or died outside a point.
 
     """
-    asked, done = request, Done(known)
+    asked, done = request, KnownPoints(known)
     deadline: float | None = None
-    dead: Point | None = None
+    dead: KernelPoint | None = None
     for attempt in range(_CRASHES):
         async with aclosing(ask_worker(asked, python, done, variables)) as worker:
             async for heard in worker:
@@ -252,6 +255,6 @@ async def conduct(
     raise TrialFault("exited", f"kernels took {_CRASHES} workers down; the last at {dead}", stage="load")
 
 
-def _is_last(said: Said, request: Request) -> bool:
+def _is_last(said: WorkerLine, request: KernelBenchRequest) -> bool:
     """Whether nothing more is asked of the point: a check on several seeds says it once for each."""
     return said.get("seed") in (None, request.seed + request.seeds - 1)

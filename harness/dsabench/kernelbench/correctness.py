@@ -31,7 +31,7 @@ _NO_MEMORY = ("DefaultCPUAllocator: can't allocate memory", "Storage size calcul
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Correctness:
     """`rel_err` is None where an output is not whole (see `errors_of`); `rounded_err` where a candidate rounds no inputs by design."""
 
     rel_err: float | None
@@ -48,7 +48,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class CandidateFault:
     """A candidate raised, or there was not the memory for it."""
 
     reason: str
@@ -60,7 +60,7 @@ class ContextLostError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class KernelCase:
     """What candidates are compared on."""
 
     operator: Operator
@@ -82,15 +82,15 @@ class Case:
 
 
 @dataclass(slots=True)
-class Examined:
+class CaseResults:
     """Verdicts by candidate, and the inputs of the first draws, for timing."""
 
-    verdicts: dict[str, Verdict | Fault]
+    verdicts: dict[str, Correctness | CandidateFault]
     kept: list[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ExpectedRows:
     """Rows of one draw, and the reference's answer for each block of them."""
 
     rows: torch.Tensor
@@ -100,8 +100,12 @@ class Asked:
 
 
 def examine(
-    case: Case, candidates: Sequence[Candidate], *, keep: int = 0, start: Callable[[Candidate], None] = lambda _c: None
-) -> Examined:
+    case: KernelCase,
+    candidates: Sequence[Candidate],
+    *,
+    keep: int = 0,
+    start: Callable[[Candidate], None] = lambda _c: None,
+) -> CaseResults:
     """Draw inputs until `ROWS` rows of every candidate are held against the reference.
 
     `start` hears which candidate runs next. A candidate that is wrong or raises is not run again.
@@ -110,7 +114,7 @@ def examine(
         ContextLostError: with the faults so far in `args`, as `verdicts`.
 
     """
-    found = Examined({}, [])
+    found = CaseResults({}, [])
     worst: dict[str, list[float]] = {}
     seen = 0
     for number, inputs in enumerate(case.draws()):
@@ -127,8 +131,8 @@ def examine(
             if candidate.name in found.verdicts:
                 continue
             start(candidate)
-            answer = attempt(partial(_errors_of_bound, case, candidate, inputs, asked), case.device)
-            if isinstance(answer, Fault):
+            answer = try_call(partial(_errors_of_bound, case, candidate, inputs, asked), case.device)
+            if isinstance(answer, CandidateFault):
                 found.verdicts[candidate.name] = answer
                 stop_if_lost(case.device, found.verdicts)
                 continue
@@ -140,32 +144,32 @@ def examine(
     return found
 
 
-def _verdict(case: Case, candidate: Candidate, rows: int, errors: Sequence[float | None]) -> Verdict:
-    return Verdict(errors[0], rows, candidate.tolerance_of(case.operator, case.dtype), *errors[1:])
+def _verdict(case: KernelCase, candidate: Candidate, rows: int, errors: Sequence[float | None]) -> Correctness:
+    return Correctness(errors[0], rows, candidate.tolerance_of(case.operator, case.dtype), *errors[1:])
 
 
-def ask(operator: Operator, inputs: Any, rows: torch.Tensor) -> Asked:
+def ask(operator: Operator, inputs: Any, rows: torch.Tensor) -> ExpectedRows:
     """The reference's answer, a block at a time: it needs more memory than the kernels."""
     parts = torch.split(rows, _BLOCK)
     norms = [None if operator.norms is None else operator.norms(inputs, part) for part in parts]
-    return Asked(rows, [operator.expected(inputs, part) for part in parts], norms)
+    return ExpectedRows(rows, [operator.expected(inputs, part) for part in parts], norms)
 
 
-def attempt(act: Callable[[], T], device: str) -> T | Fault:
+def try_call(act: Callable[[], T], device: str) -> T | CandidateFault:
     """What it returns, or how it failed; memory that a failure left is given back."""
     try:
         return act()
     except torch.OutOfMemoryError as error:
-        fault = Fault(_first_line(error), is_memory=True)
+        fault = CandidateFault(_first_line(error), is_memory=True)
     except _FAULTS as error:
         reason = f"{type(error).__name__}: {_first_line(error)}".rstrip(": ")
-        fault = Fault(reason, is_memory=any(words in reason for words in _NO_MEMORY))
+        fault = CandidateFault(reason, is_memory=any(words in reason for words in _NO_MEMORY))
     if device == "cuda" and fault.is_memory:
         torch.cuda.empty_cache()
     return fault
 
 
-def stop_if_lost(device: str, verdicts: dict[str, Verdict | Fault]) -> None:
+def stop_if_lost(device: str, verdicts: dict[str, Correctness | CandidateFault]) -> None:
     """After a fault: whether the context still answers.
 
     Raises:
@@ -180,14 +184,14 @@ def stop_if_lost(device: str, verdicts: dict[str, Verdict | Fault]) -> None:
         raise ContextLostError(verdicts) from error
 
 
-def _errors_of_bound(case: Case, candidate: Candidate, inputs: Any, asked: Asked) -> list[float]:
+def _errors_of_bound(case: KernelCase, candidate: Candidate, inputs: Any, asked: ExpectedRows) -> list[float]:
     call = candidate.bind(inputs)
     if candidate.rounds is None:
         return errors_of(case, inputs, call, [asked])
     return errors_of(case, inputs, call, [asked, ask(case.operator, candidate.rounds(inputs), asked.rows)])
 
 
-def errors_of(case: Case, inputs: Any, call: Call, references: Sequence[Asked]) -> list[float]:
+def errors_of(case: KernelCase, inputs: Any, call: Call, references: Sequence[ExpectedRows]) -> list[float]:
     """Largest relative error of the rows asked for against each reference, NaN where the output is not whole.
 
     The call runs twice. The first output is overwritten with what is never right and given back to the allocator, so
@@ -204,13 +208,13 @@ def errors_of(case: Case, inputs: Any, call: Call, references: Sequence[Asked]) 
     return [_error(case, inputs, output, asked) for asked in references]
 
 
-def _is_whole(case: Case, inputs: Any, output: torch.Tensor) -> bool:
+def _is_whole(case: KernelCase, inputs: Any, output: torch.Tensor) -> bool:
     """Whether every row is finite and points, where it points, to what is its own."""
     rows = torch.arange(case.operator.rows(case.shape), device=case.device)
     return all(bool(case.operator.pick(inputs, output, part).isfinite().all()) for part in torch.split(rows, ROWS))
 
 
-def _error(case: Case, inputs: Any, output: torch.Tensor, asked: Asked) -> float:
+def _error(case: KernelCase, inputs: Any, output: torch.Tensor, asked: ExpectedRows) -> float:
     by_part = case.operator.parts is not None
     errors = [
         relative_error(case.operator.pick(inputs, output, part), answer, by_part=by_part, norms=norms)
@@ -229,7 +233,7 @@ def poison(output: torch.Tensor) -> None:
         output.fill_(-7)
 
 
-def _some_rows(case: Case, number: int, most: int) -> torch.Tensor:
+def _some_rows(case: KernelCase, number: int, most: int) -> torch.Tensor:
     """Random ones, and the two at which blocks of a kernel begin and end."""
     generator = torch.Generator(case.device).manual_seed(case.seed + number)
     rows = case.operator.rows(case.shape)

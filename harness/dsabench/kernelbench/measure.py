@@ -10,126 +10,138 @@ from typing import Any
 
 import torch
 
-from dsabench.kernelbench.correctness import Case, ContextLostError, Fault, Verdict, attempt, examine, stop_if_lost
-from dsabench.kernelbench.request import Limits, Request
-from dsabench.kernelbench.selection import Work
+from dsabench.kernelbench.correctness import (
+    CandidateFault,
+    ContextLostError,
+    Correctness,
+    KernelCase,
+    examine,
+    stop_if_lost,
+    try_call,
+)
+from dsabench.kernelbench.request import KernelBenchRequest, TimingLimits
+from dsabench.kernelbench.selection import TimingTask
 from dsabench.kernelbench.summary import instability, summarise
-from dsabench.kernelbench.timers import Ceilings, CudaTimer, Timer, measure_ceilings, timer_for
+from dsabench.kernelbench.timers import CudaTimer, MachineCeilings, Timer, measure_ceilings, timer_for
 from dsabench.machine.nvml import read_state
 from dsakernels.candidates.candidate import Candidate, Device
 
-Say = Callable[..., None]
+Emit = Callable[..., None]
 Told = dict[str, object]
 _ROTATED_BYTES = 1 << 28
 
 
-def _affordable(say: Say, request: Request, works: Sequence[Work]) -> Iterator[Work]:
+def _affordable(emit: Emit, request: KernelBenchRequest, works: Sequence[TimingTask]) -> Iterator[TimingTask]:
     """Those that the budget has time for; the points of the others are said to be left.
 
     What is measured first is measured whatever it takes, so that a run always gets on.
     """
-    say("begin", points=count(works))
+    emit("begin", points=count(works))
     deadline = None if request.budget_s is None else time.monotonic() + request.budget_s
     has_begun = False
     for number, work in enumerate(works):
         if has_begun and deadline is not None and time.monotonic() > deadline:
-            say("left", points=count(works[number:]))
+            emit("left", points=count(works[number:]))
             return
         has_begun = has_begun or bool(work.able)
         yield work
 
 
-def check_all(say: Say, request: Request, works: Sequence[Work], _device: Device) -> None:
+def check_all(emit: Emit, request: KernelBenchRequest, works: Sequence[TimingTask], _device: Device) -> None:
     """Say a `check` for every point, on every seed.
 
     Raises:
         ContextLostError: what came before it is said.
 
     """
-    say("begin", points=count(works) * request.seeds)
+    emit("begin", points=count(works) * request.seeds)
     for work in works:
         for candidate, reason in work.unable:
-            say("check", **work.point(candidate)._asdict(), status="unavailable", reason=reason)
+            emit("check", **work.point(candidate)._asdict(), status="unavailable", reason=reason)
         for seed in range(request.seed, request.seed + request.seeds):
             about: Told = {"seed": seed} if request.seeds > 1 else {}
             drawn = replace(work, case=replace(work.case, seed=seed))
-            verdicts, _ = _examined(say, "check", drawn, about, keep=0)
+            verdicts, _ = _examined(emit, "check", drawn, about, keep=0)
             for candidate in work.able:
-                say("check", **work.point(candidate)._asdict(), **about, **_words(verdicts[candidate.name]))
+                emit("check", **work.point(candidate)._asdict(), **about, **_check_fields(verdicts[candidate.name]))
 
 
-def bench_all(say: Say, request: Request, works: Sequence[Work], device: Device) -> None:
+def bench_all(emit: Emit, request: KernelBenchRequest, works: Sequence[TimingTask], device: Device) -> None:
     """Say a `point` for every point: right first, then timed.
 
     Raises:
         ContextLostError: what came before it is said.
 
     """
-    say("doing", what="the ceilings of this machine")
+    emit("doing", what="the ceilings of this machine")
     costs = [work.case.operator.cost(work.case.shape, work.case.dtype) for work in works]
     ceilings = measure_ceilings(device.kind, link=any(cost.link_bytes for cost in costs))
-    say("ceilings", **asdict(ceilings))
-    for work in _affordable(say, request, works):
+    emit("ceilings", **asdict(ceilings))
+    for work in _affordable(emit, request, works):
         for candidate, reason in work.unable:
-            say("point", **work.point(candidate)._asdict(), status="unavailable", reason=reason)
-        told = _benched(say, request, work, ceilings)
+            emit("point", **work.point(candidate)._asdict(), status="unavailable", reason=reason)
+        told = _benched(emit, request, work, ceilings)
         for candidate in work.able:
-            say("point", **work.point(candidate)._asdict(), **told[candidate])
+            emit("point", **work.point(candidate)._asdict(), **told[candidate])
         if any(about["status"] == "failed" for about in told.values()):
             stop_if_lost(device.kind, {})
         _give_back(device)
 
 
-def _benched(say: Say, request: Request, work: Work, ceilings: Ceilings) -> dict[Candidate, Told]:
+def _benched(
+    emit: Emit, request: KernelBenchRequest, work: TimingTask, ceilings: MachineCeilings
+) -> dict[Candidate, Told]:
     """Of each that takes the case. The inputs are let go of at the end."""
-    verdicts, kept = _examined(say, "point", work, {}, keep=_sets(work.case))
-    told = {c: {**_words(verdicts[c.name]), **_floor(work.case, ceilings)} for c in work.able}
+    verdicts, kept = _examined(emit, "point", work, {}, keep=_sets(work.case))
+    told = {c: {**_check_fields(verdicts[c.name]), **_floor(work.case, ceilings)} for c in work.able}
     right = [candidate for candidate in work.able if told[candidate]["status"] == "ok"]
-    start = partial(_say_timing, say, work, len(right))
-    for candidate, found in zip(right, in_turn(work.case, right, kept, request.limits, start=start), strict=True):
+    start = partial(_emit_timing, emit, work, len(right))
+    for candidate, found in zip(
+        right, time_interleaved(work.case, right, kept, request.limits, start=start), strict=True
+    ):
         told[candidate] |= found
     return told
 
 
-def count(works: Sequence[Work]) -> int:
+def count(works: Sequence[TimingTask]) -> int:
     """Points of candidates that take their shape."""
     return sum(len(work.able) for work in works)
 
 
 def _examined(
-    say: Say, kind: str, work: Work, about: Told, *, keep: int
-) -> tuple[Mapping[str, Verdict | Fault], list[Any]]:
+    emit: Emit, kind: str, work: TimingTask, about: Told, *, keep: int
+) -> tuple[Mapping[str, Correctness | CandidateFault], list[Any]]:
     """Verdicts and kept inputs; where the inputs themselves do not fit into memory, every candidate has that fault.
 
     `about` is said with the verdicts that a lost context leaves.
     """
     if not work.able:
         return {}, []
-    say("doing", what=f"inputs and float64 reference of {work.title}")
+    emit("doing", what=f"inputs and float64 reference of {work.title}")
     try:
-        found = attempt(
-            lambda: examine(work.case, work.able, keep=keep, start=partial(_say_start, say, work)), work.case.device
+        found = try_call(
+            lambda: examine(work.case, work.able, keep=keep, start=partial(_emit_start, emit, work)), work.case.device
         )
     except ContextLostError as lost:
         for name, verdict in lost.args[0].items():
             candidate = next(c for c in work.able if c.name == name)
-            say(kind, **work.point(candidate)._asdict(), **about, **_words(verdict))
+            emit(kind, **work.point(candidate)._asdict(), **about, **_check_fields(verdict))
         raise
-    if isinstance(found, Fault):
+    if isinstance(found, CandidateFault):
         return {candidate.name: found for candidate in work.able}, []
     return found.verdicts, found.kept
 
 
-def _sets(case: Case) -> int:
+def _sets(case: KernelCase) -> int:
     """Inputs that are timed in turn."""
     return 4 if case.operator.cost(case.shape, case.dtype).bytes < _ROTATED_BYTES else 2
 
 
-def in_turn(
-    case: Case,
+def time_interleaved(
+    case: KernelCase,
     candidates: Sequence[Candidate],
     kept: Sequence[Any],
-    limits: Limits,
+    limits: TimingLimits,
     *,
     start: Callable[[Candidate], None] = lambda _c: None,
 ) -> list[Told]:
@@ -137,27 +149,27 @@ def in_turn(
 
     `limits.max_s` is for each candidate.
     """
-    timers: list[Timer | Fault] = []
+    timers: list[Timer | CandidateFault] = []
     for candidate in candidates:
         start(candidate)
-        timers.append(attempt(partial(_timer, case, candidate, kept), case.device))
+        timers.append(try_call(partial(_timer, case, candidate, kept), case.device))
     samples: list[list[float]] = [[] for _ in timers]
-    live = [(timer, mine) for timer, mine in zip(timers, samples, strict=True) if not isinstance(timer, Fault)]
-    fault = attempt(partial(_sample, live, limits), case.device)
+    live = [(timer, mine) for timer, mine in zip(timers, samples, strict=True) if not isinstance(timer, CandidateFault)]
+    fault = try_call(partial(_sample, live, limits), case.device)
     told = []
     for timer, mine in zip(timers, samples, strict=True):
-        if isinstance(timer, Fault):
+        if isinstance(timer, CandidateFault):
             told.append(_fault(timer, "failed"))
         else:
-            told.append(_fault(fault, "failed") if fault else _told(timer, mine, limits))
+            told.append(_fault(fault, "failed") if fault else _time_fields(timer, mine, limits))
     return told
 
 
-def _timer(case: Case, candidate: Candidate, kept: Sequence[Any]) -> Timer:
+def _timer(case: KernelCase, candidate: Candidate, kept: Sequence[Any]) -> Timer:
     return timer_for(case.device, [candidate.bind(inputs) for inputs in kept], captures=candidate.captures)
 
 
-def _sample(live: Sequence[tuple[Timer, list[float]]], limits: Limits) -> None:
+def _sample(live: Sequence[tuple[Timer, list[float]]], limits: TimingLimits) -> None:
     """Until all are at rest; every other round backwards, so that none always follows the same."""
     begin = time.monotonic()
     while live:
@@ -169,7 +181,7 @@ def _sample(live: Sequence[tuple[Timer, list[float]]], limits: Limits) -> None:
             return
 
 
-def _told(timer: Timer, samples: Sequence[float], limits: Limits) -> Told:
+def _time_fields(timer: Timer, samples: Sequence[float], limits: TimingLimits) -> Told:
     reason = instability(samples, limits.half_width)
     is_gpu = isinstance(timer, CudaTimer)
     state = read_state(f"GPU-{torch.cuda.get_device_properties().uuid}") if is_gpu else None
@@ -184,17 +196,17 @@ def _told(timer: Timer, samples: Sequence[float], limits: Limits) -> Told:
     return {**about, "status": "ok", **asdict(summarise(samples))}
 
 
-def _say_start(say: Say, work: Work, candidate: Candidate) -> None:
-    say("start", **work.point(candidate)._asdict())
+def _emit_start(emit: Emit, work: TimingTask, candidate: Candidate) -> None:
+    emit("start", **work.point(candidate)._asdict())
 
 
-def _say_timing(say: Say, work: Work, number: int, candidate: Candidate) -> None:
+def _emit_timing(emit: Emit, work: TimingTask, number: int, candidate: Candidate) -> None:
     """Each is prepared by itself and then timed in turn with the others."""
-    _say_start(say, work, candidate)
-    say("doing", what=f"timing {number} of {work.title} in turn" if number > 1 else f"timing one of {work.title}")
+    _emit_start(emit, work, candidate)
+    emit("doing", what=f"timing {number} of {work.title} in turn" if number > 1 else f"timing one of {work.title}")
 
 
-def _floor(case: Case, ceilings: Ceilings) -> Told:
+def _floor(case: KernelCase, ceilings: MachineCeilings) -> Told:
     """The least work and the time that it takes at the ceilings."""
     cost = case.operator.cost(case.shape, case.dtype)
     floor_us = max(cost.bytes / ceilings.tb_s, cost.flops / ceilings.tflop_s) / 1e6
@@ -205,8 +217,8 @@ def _floor(case: Case, ceilings: Ceilings) -> Told:
     return {"bytes": cost.bytes, "flops": cost.flops, "floor_us": floor_us, **top}
 
 
-def _words(verdict: Verdict | Fault) -> Told:
-    if isinstance(verdict, Fault):
+def _check_fields(verdict: Correctness | CandidateFault) -> Told:
+    if isinstance(verdict, CandidateFault):
         return _fault(verdict, "wrong")
     words: Told = {"status": "ok", "rel_err": verdict.rel_err, "rows_checked": verdict.rows}
     if verdict.rounded_err is not None:
@@ -223,7 +235,7 @@ def _words(verdict: Verdict | Fault) -> Told:
     return words
 
 
-def _fault(fault: Fault, status: str) -> Told:
+def _fault(fault: CandidateFault, status: str) -> Told:
     return {"status": "unavailable" if fault.is_memory else status, "reason": fault.reason}
 
 

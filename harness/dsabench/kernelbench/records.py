@@ -14,8 +14,8 @@ from typing import Literal
 from pydantic import AwareDatetime, ValidationError
 
 from dsabench.errors import InputError, StoreError
-from dsabench.kernelbench.request import Point
-from dsabench.kernelbench.summary import Times
+from dsabench.kernelbench.request import KernelPoint
+from dsabench.kernelbench.summary import TimingSummary
 from dsabench.model.environment import Environment
 from dsabench.model.value import Value, digest
 from dsakernels.shape import Shape, parse
@@ -26,7 +26,7 @@ _HELD_OUT = 5
 Status = Literal["ok", "wrong", "unavailable", "unstable", "failed", "crashed"]
 
 
-class Measurement(Value):
+class KernelMeasurement(Value):
     """One point. Times are there where the status is `ok`; a reason where it is not."""
 
     schema_version: Literal[1] = 1
@@ -67,16 +67,16 @@ class Measurement(Value):
     environment: Environment
 
     @property
-    def point(self) -> Point:
+    def point(self) -> KernelPoint:
         """What was measured."""
-        return Point(self.operator, self.candidate, self.shape_id, self.dtype)
+        return KernelPoint(self.operator, self.candidate, self.shape_id, self.dtype)
 
     @property
-    def times(self) -> Times | None:
+    def times(self) -> TimingSummary | None:
         """None where there are none."""
         if self.median_us is None or self.mad_us is None or self.low_us is None or self.high_us is None:
             return None
-        return None if self.n is None else Times(self.median_us, self.mad_us, self.low_us, self.high_us, self.n)
+        return None if self.n is None else TimingSummary(self.median_us, self.mad_us, self.low_us, self.high_us, self.n)
 
     @property
     def split(self) -> Literal["fit", "held_out"]:
@@ -84,7 +84,7 @@ class Measurement(Value):
         return "held_out" if int(digest(self.shape_id)[:8], 16) % _HELD_OUT == 0 else "fit"
 
 
-def append(folder: Path, measurement: Measurement) -> None:
+def append(folder: Path, measurement: KernelMeasurement) -> None:
     """Write one line and sync it.
 
     Raises:
@@ -117,7 +117,7 @@ def _mend(file: Path) -> bytes:
     return b"" if not data or data.endswith(b"\n") else b"\n"
 
 
-def read(folder: Path) -> tuple[Measurement, ...]:
+def read(folder: Path) -> tuple[KernelMeasurement, ...]:
     """All measurements in the order written; a line that is none, such as a torn one, is left out.
 
     Raises:
@@ -146,14 +146,16 @@ def _lines(file: Path) -> list[bytes]:
         raise InputError(f"{file}: {error.strerror}") from error
 
 
-def _parsed(line: bytes) -> Measurement | None:
+def _parsed(line: bytes) -> KernelMeasurement | None:
     try:
-        return Measurement.model_validate_json(line)
+        return KernelMeasurement.model_validate_json(line)
     except ValidationError:
         return None
 
 
-def latest(measurements: Sequence[Measurement], fingerprint: str | None = None) -> dict[Point, Measurement]:
+def latest(
+    measurements: Sequence[KernelMeasurement], fingerprint: str | None = None
+) -> dict[KernelPoint, KernelMeasurement]:
     """The last measurement of every point, of one environment if told."""
     return {m.point: m for m in measurements if fingerprint in (None, m.environment.fingerprint)}
 

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 Action = Literal["list", "check", "bench"]
 
 
-class Point(NamedTuple):
+class KernelPoint(NamedTuple):
     """One candidate at one shape."""
 
     operator: str
@@ -22,7 +22,7 @@ class Point(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class TimingLimits:
     """When a point is stable. Samples come in until the interval is narrow, at most `max_samples` or `max_s`."""
 
     min_samples: int = 15
@@ -33,7 +33,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class KernelBenchRequest:
     """Names are glob patterns (`torch_*`), empty for all; `shapes` may be ids, patterns, `small` or `grid`."""
 
     action: Action
@@ -51,21 +51,21 @@ class Request:
     """Of measuring: the start of the worker, its imports and the ceilings are not in it."""
     patience_s: float = 300.0
     """A worker that says nothing for so long is ended, and its point recorded as crashed: kernels may wait for ever."""
-    limits: Limits = Limits()
+    limits: TimingLimits = TimingLimits()
 
     def line(self) -> str:
         """As JSON."""
         return json.dumps(asdict(self))
 
 
-def read_request(line: str) -> Request:
+def read_request(line: str) -> KernelBenchRequest:
     """The request of a line."""
     data = json.loads(line)
     for name in ("operators", "candidates", "shapes", "dtypes"):
         data[name] = tuple(data[name])
-    return Request(**{**data, "limits": Limits(**data["limits"])})
+    return KernelBenchRequest(**{**data, "limits": TimingLimits(**data["limits"])})
 
 
-def read_points(line: str) -> frozenset[Point]:
+def read_points(line: str) -> frozenset[KernelPoint]:
     """The points of a line: those that are done already."""
-    return frozenset(Point(*point) for point in json.loads(line))
+    return frozenset(KernelPoint(*point) for point in json.loads(line))

@@ -10,8 +10,8 @@ from fnmatch import fnmatchcase
 
 import torch
 
-from dsabench.kernelbench.correctness import Case
-from dsabench.kernelbench.request import Point, Request
+from dsabench.kernelbench.correctness import KernelCase
+from dsabench.kernelbench.request import KernelBenchRequest, KernelPoint
 from dsakernels.candidates import CANDIDATES
 from dsakernels.candidates.candidate import Candidate, Device
 from dsakernels.operator import Operator
@@ -26,7 +26,7 @@ class UnknownNameError(ValueError):
     """A name that fits nothing; the message lists what there is."""
 
 
-def device_of(request: Request) -> Device:
+def device_of(request: KernelBenchRequest) -> Device:
     """The device asked for; `auto` is a GPU where torch sees one.
 
     Raises:
@@ -43,13 +43,13 @@ def device_of(request: Request) -> Device:
     return Device("cuda", gcn or f"sm{properties.major}{properties.minor}")
 
 
-def operators(request: Request) -> tuple[Operator, ...]:
+def operators(request: KernelBenchRequest) -> tuple[Operator, ...]:
     """In the order of the pipeline."""
     names = _fitting("operator", request.operators, OPERATORS)
     return tuple(OPERATORS[name] for name in names)
 
 
-def refuse_what_fits_nothing(request: Request, chosen: Sequence[Operator]) -> None:
+def refuse_what_fits_nothing(request: KernelBenchRequest, chosen: Sequence[Operator]) -> None:
     """A candidate, a dtype or shapes that none of the chosen operators has would be left out in silence.
 
     Raises:
@@ -71,7 +71,7 @@ def refuse_what_fits_nothing(request: Request, chosen: Sequence[Operator]) -> No
             raise UnknownNameError(f"--shapes {word}: fits no shape{of}; near it: {', '.join(near)}")
 
 
-def candidates(request: Request, operator: Operator) -> tuple[Candidate, ...]:
+def candidates(request: KernelBenchRequest, operator: Operator) -> tuple[Candidate, ...]:
     """Of one operator."""
     return tuple(
         candidate
@@ -80,7 +80,7 @@ def candidates(request: Request, operator: Operator) -> tuple[Candidate, ...]:
     )
 
 
-def shapes(request: Request, operator: Operator, device: Device) -> tuple[Shape, ...]:
+def shapes(request: KernelBenchRequest, operator: Operator, device: Device) -> tuple[Shape, ...]:
     """Unless told: the small ones on a CPU, the grid on a GPU; to check on a GPU, four of the grid.
 
     Raises:
@@ -141,16 +141,16 @@ Chosen = Sequence[tuple[Operator, Sequence[Candidate]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class TimingTask:
     """A case and its candidates: those that take its shape, and why the others do not."""
 
-    case: Case
+    case: KernelCase
     able: tuple[Candidate, ...]
     unable: tuple[tuple[Candidate, str], ...]
 
-    def point(self, candidate: Candidate) -> Point:
+    def point(self, candidate: Candidate) -> KernelPoint:
         """Of one candidate."""
-        return Point(self.case.operator.name, candidate.name, self.case.shape.id, self.case.dtype)
+        return KernelPoint(self.case.operator.name, candidate.name, self.case.shape.id, self.case.dtype)
 
     @property
     def title(self) -> str:
@@ -158,25 +158,29 @@ class Work:
         return f"{self.case.operator.name} {self.case.shape.id} {self.case.dtype}"
 
 
-def works(request: Request, chosen: Chosen, device: Device, done: AbstractSet[Point] = frozenset()) -> list[Work]:
+def works(
+    request: KernelBenchRequest, chosen: Chosen, device: Device, done: AbstractSet[KernelPoint] = frozenset()
+) -> list[TimingTask]:
     """Shape by shape, so that the candidates of one shape are measured close together; without the points `done`."""
     found = []
     for operator, runnable in chosen:
         for shape in shapes(request, operator, device):
             for dtype in operator.dtypes:
-                work = _work(Case(operator, shape, dtype, device.kind, request.seed), request, runnable, done)
+                work = _work(KernelCase(operator, shape, dtype, device.kind, request.seed), request, runnable, done)
                 if work.able or work.unable:
                     found.append(work)
     return found
 
 
-def _work(case: Case, request: Request, runnable: Sequence[Candidate], done: AbstractSet[Point]) -> Work:
+def _work(
+    case: KernelCase, request: KernelBenchRequest, runnable: Sequence[Candidate], done: AbstractSet[KernelPoint]
+) -> TimingTask:
     wanted = [
         (candidate, candidate.limit(case.shape))
         for candidate in runnable
         if case.dtype in candidate.dtypes
         and (not request.dtypes or case.dtype in request.dtypes)
-        and Point(case.operator.name, candidate.name, case.shape.id, case.dtype) not in done
+        and KernelPoint(case.operator.name, candidate.name, case.shape.id, case.dtype) not in done
     ]
     able = tuple(candidate for candidate, reason in wanted if reason is None)
-    return Work(case, able, tuple((candidate, reason) for candidate, reason in wanted if reason is not None))
+    return TimingTask(case, able, tuple((candidate, reason) for candidate, reason in wanted if reason is not None))

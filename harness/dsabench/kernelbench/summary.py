@@ -9,7 +9,7 @@ from statistics import median
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class TimingSummary:
     """Microseconds of one call. `mad_us`: median absolute deviation from the median, not scaled."""
 
     median_us: float
@@ -28,18 +28,18 @@ SAME = 0.01
 """Medians nearer than this are not told apart, whatever their intervals: clocks and heat move between two points."""
 
 
-def are_apart(a: Times, b: Times) -> bool:
+def are_apart(a: TimingSummary, b: TimingSummary) -> bool:
     """Whether two candidates differ: their 95 % intervals do not touch and their medians are more than 1 % apart."""
     touch = a.low_us <= b.high_us and b.low_us <= a.high_us
     return not touch and abs(a.median_us - b.median_us) > SAME * min(a.median_us, b.median_us)
 
 
-def summarise(samples: Sequence[float]) -> Times:
+def summarise(samples: Sequence[float]) -> TimingSummary:
     """Of at least 6 samples in microseconds: fewer have no 95 % interval of the median."""
     ordered = sorted(samples)
     low, high = median_ranks(len(ordered))
     middle = median(ordered)
-    return Times(
+    return TimingSummary(
         median_us=middle,
         mad_us=median(abs(sample - middle) for sample in ordered),
         low_us=ordered[low],

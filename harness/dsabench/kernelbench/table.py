@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dsabench.errors import InputError, StoreError
-from dsabench.kernelbench.records import Measurement, read
+from dsabench.kernelbench.records import KernelMeasurement, read
 
 TABLE_NAME = "kernels.parquet"
 _ENVIRONMENTS = b"environments"
@@ -34,7 +34,7 @@ _OF_ENVIRONMENT = ("split", "fingerprint", "gpu", "torch", "packages")
 """Repeated from elsewhere so that the table can be queried without its metadata."""
 
 
-def write_table(folder: Path, measurements: Sequence[Measurement]) -> Path:
+def write_table(folder: Path, measurements: Sequence[KernelMeasurement]) -> Path:
     """Write the last measurement of every point in every environment.
 
     Raises:
@@ -65,7 +65,7 @@ def write_table(folder: Path, measurements: Sequence[Measurement]) -> Path:
     return file
 
 
-def read_points(folder: Path) -> tuple[Measurement, ...]:
+def read_points(folder: Path) -> tuple[KernelMeasurement, ...]:
     """All measurements of a folder's journal; of its table where the journal was not kept.
 
     Raises:
@@ -76,7 +76,7 @@ def read_points(folder: Path) -> tuple[Measurement, ...]:
     return found or _read_table(folder / TABLE_NAME)
 
 
-def _read_table(file: Path) -> tuple[Measurement, ...]:
+def _read_table(file: Path) -> tuple[KernelMeasurement, ...]:
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415
 
@@ -85,7 +85,7 @@ def _read_table(file: Path) -> tuple[Measurement, ...]:
         environments = json.loads((table.schema.metadata or {})[_ENVIRONMENTS])
         rows: list[dict[str, Any]] = table.to_pylist()
         return tuple(
-            Measurement.model_validate(
+            KernelMeasurement.model_validate(
                 {name: value for name, value in row.items() if name not in _OF_ENVIRONMENT}
                 | {"status": "ok", "environment": environments[row["fingerprint"]]}
             )
@@ -97,7 +97,7 @@ def _read_table(file: Path) -> tuple[Measurement, ...]:
         raise InputError(f"{file}: not a table of kernel times: {error}") from error
 
 
-def _row(m: Measurement) -> dict[str, object]:
+def _row(m: KernelMeasurement) -> dict[str, object]:
     fields = m.model_dump(include={*_TEXTS, *_NUMBERS, *_COUNTS, "graph", "started_at"})
     runtime = m.environment.runtime
     gpu = m.environment.hardware.gpus[0].name if m.environment.hardware.gpus else None

@@ -142,7 +142,7 @@ def timer_for(kind: str, calls: Sequence[Call], *, captures: bool = True) -> Tim
 
 
 @dataclass(frozen=True, slots=True)
-class Ceilings:
+class MachineCeilings:
     """The most bytes a second of a copy (read and write counted), a kernel that writes what it reads, and one that only
     reads; bfloat16 products of large matrices. Each the best of 9 samples, or of those that fit in a second.
 
@@ -155,7 +155,7 @@ class Ceilings:
     """Of a copy from pinned host memory to the GPU; None where there is none, or nothing asked for crosses that link."""
 
 
-def measure_ceilings(device: str, *, link: bool = False) -> Ceilings:
+def measure_ceilings(device: str, *, link: bool = False) -> MachineCeilings:
     """Measure them, in a few seconds at most. `link`: the host's link as well, if the device has one."""
     size, side = (1 << 30, 8192) if device == "cuda" else (1 << 26, 512)
     source = torch.randn(size // 4, device=device)
@@ -167,7 +167,7 @@ def measure_ceilings(device: str, *, link: bool = False) -> Ceilings:
     multiplied_us = _best(device, lambda: a @ b)
     moved = max(2 * size / copied_us, 2 * size / written_us, size / read_us)
     link_gb_s = _link_gb_s() if link and device == "cuda" else None
-    return Ceilings(tb_s=moved / 1e6, tflop_s=2 * side**3 / multiplied_us / 1e6, link_gb_s=link_gb_s)
+    return MachineCeilings(tb_s=moved / 1e6, tflop_s=2 * side**3 / multiplied_us / 1e6, link_gb_s=link_gb_s)
 
 
 def _link_gb_s() -> float:

@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 
 from dsabench.errors import InputError, StoreError
-from dsabench.kernelbench.records import Measurement
+from dsabench.kernelbench.records import KernelMeasurement
 from dsabench.kernelbench.summary import are_apart
 from dsabench.reporting.kernel_map import HeatCell, heat_tables, natural
 from dsabench.reporting.kernel_shares import Share, shares
@@ -63,7 +63,7 @@ _SHARES = (
 _POINTS = ("shape", "candidate", "median µs", "MAD", "n", "TB/s", "TFLOP/s", "× floor", "error", "status")
 
 
-def write_page(measurements: Sequence[Measurement], folder: Path, home: str | None = None) -> Path:
+def write_page(measurements: Sequence[KernelMeasurement], folder: Path, home: str | None = None) -> Path:
     """Write `index.html`; `home`: the page that it leads back to.
 
     Raises:
@@ -71,7 +71,7 @@ def write_page(measurements: Sequence[Measurement], folder: Path, home: str | No
         StoreError: the folder cannot be written.
 
     """
-    groups: dict[Group, list[Measurement]] = defaultdict(list)
+    groups: dict[Group, list[KernelMeasurement]] = defaultdict(list)
     for measurement in measurements:
         groups[measurement.operator, measurement.dtype].append(measurement)
     if not any(m.status == "ok" and m.median_us for m in measurements):
@@ -92,7 +92,7 @@ def _nav(groups: Sequence[Group], home: str | None) -> str:
     return f"<nav>{back}{links}</nav>"
 
 
-def _page(measurements: Sequence[Measurement], parts: Sequence[str], nav: str) -> str:
+def _page(measurements: Sequence[KernelMeasurement], parts: Sequence[str], nav: str) -> str:
     machines = sorted({_machine(m) for m in measurements})
     return "\n".join(
         [
@@ -109,14 +109,14 @@ def _page(measurements: Sequence[Measurement], parts: Sequence[str], nav: str) -
     )
 
 
-def _machine(m: Measurement) -> str:
+def _machine(m: KernelMeasurement) -> str:
     hardware, runtime = m.environment.hardware, m.environment.runtime
     place = hardware.gpus[0].name if hardware.gpus else f"{hardware.cpu}, {m.threads} thread(s)"
     packages = "".join(f", {name} {version}" for name, version in sorted((runtime.packages or {}).items()))
     return f"{place}, torch {runtime.torch}{packages}; environment {m.environment.fingerprint}"
 
 
-def _ceilings(measurements: Sequence[Measurement], machine: str) -> str:
+def _ceilings(measurements: Sequence[KernelMeasurement], machine: str) -> str:
     """The bandwidths and speeds that its floors rest on, lowest and highest of its runs."""
     mine = [m for m in measurements if _machine(m) == machine]
     said = []
@@ -135,7 +135,7 @@ def _anchor(group: Group) -> str:
     return "-".join(group)
 
 
-def _section(group: Group, members: Sequence[Measurement]) -> str:
+def _section(group: Group, members: Sequence[KernelMeasurement]) -> str:
     title = ", ".join(group)
     cells = [cell for shape in _by_shape(members) if (cell := _cell(shape))]
     ordered = sorted(members, key=lambda m: (natural(m.shape_id), m.median_us or float("inf")))
@@ -147,7 +147,7 @@ def _section(group: Group, members: Sequence[Measurement]) -> str:
     )
 
 
-def _does(group: Group, members: Sequence[Measurement]) -> str:
+def _does(group: Group, members: Sequence[KernelMeasurement]) -> str:
     says = [_DOES[group[0]]] if group[0] in _DOES else []
     if any(m.operator == _OVER_THE_LINK and m.environment.hardware.gpus and m.link_bytes is None for m in members):
         says.append(
@@ -157,7 +157,7 @@ def _does(group: Group, members: Sequence[Measurement]) -> str:
     return f"<p>{escape(' '.join(says))}</p>" if says else ""
 
 
-def _without_time(members: Sequence[Measurement]) -> str:
+def _without_time(members: Sequence[KernelMeasurement]) -> str:
     """How many points gave no time, and each that is wrong or failed."""
     counts = Counter(m.status for m in members if m.status not in ("ok", "unavailable"))
     if not counts:
@@ -180,7 +180,7 @@ def _share_row(share: Share) -> list[str]:
     return [share.rank, share.candidate, str(share.shapes), *compared, f"{share.times_floor:,.1f}", _error(share.error)]
 
 
-def _row(m: Measurement) -> list[str]:
+def _row(m: KernelMeasurement) -> list[str]:
     ratio = m.median_us / m.floor_us if m.median_us and m.floor_us else None
     figures = [f"{number:.1f}" if number is not None else "" for number in (m.median_us, m.mad_us)]
     said = m.status if m.reason is None else f"{m.status}: {m.reason}"
@@ -188,13 +188,13 @@ def _row(m: Measurement) -> list[str]:
     return [*words, "" if ratio is None else f"{ratio:,.1f}", _errors(m), said]
 
 
-def _rates(m: Measurement) -> list[str]:
+def _rates(m: KernelMeasurement) -> list[str]:
     """TB/s and TFLOP/s of the least work, to be held against the ceilings above."""
     amounts = (m.bytes, ".2f"), (m.flops, ".1f")
     return [format(amount / m.median_us / 1e6, form) if amount and m.median_us else "" for amount, form in amounts]
 
 
-def _errors(m: Measurement) -> str:
+def _errors(m: KernelMeasurement) -> str:
     """Of a candidate that rounds its inputs by design both, the second being what its verdict rests on."""
     held = "" if m.rounded_err is None else f" ({_error(m.rounded_err)} of rounded inputs)"
     return f"{_error(m.rel_err)}{held}"
@@ -204,9 +204,9 @@ def _error(error: float | None) -> str:
     return "" if error is None else f"{error:.2g}"
 
 
-def _by_shape(members: Sequence[Measurement]) -> list[list[Measurement]]:
+def _by_shape(members: Sequence[KernelMeasurement]) -> list[list[KernelMeasurement]]:
     """Those that are compared: of one environment, where there are several the one with most candidates, then the newest."""
-    places: dict[str, dict[str, list[Measurement]]] = defaultdict(lambda: defaultdict(list))
+    places: dict[str, dict[str, list[KernelMeasurement]]] = defaultdict(lambda: defaultdict(list))
     for member in members:
         if member.status == "ok" and member.median_us is not None:
             places[member.shape_id][member.environment.fingerprint].append(member)
@@ -215,7 +215,7 @@ def _by_shape(members: Sequence[Measurement]) -> list[list[Measurement]]:
     ]
 
 
-def _cell(members: Sequence[Measurement]) -> HeatCell | None:
+def _cell(members: Sequence[KernelMeasurement]) -> HeatCell | None:
     """The fastest of a shape, and whether it is told apart from the next."""
     timed = sorted(((m, m.times) for m in members), key=lambda both: both[0].median_us or 0.0)
     (first, times), *others = timed

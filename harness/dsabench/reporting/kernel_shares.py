@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from dsabench.kernelbench.records import Measurement
+from dsabench.kernelbench.records import KernelMeasurement
 from dsabench.kernelbench.summary import are_apart
 
 Key = tuple[str, str, str, str]
@@ -52,9 +52,9 @@ class Share:
         return f"{what}fastest in {self.fastest} of {self.compared}{tied}; {speed}, {floor}"
 
 
-def shares(measurements: Iterable[Measurement]) -> tuple[Share, ...]:
+def shares(measurements: Iterable[KernelMeasurement]) -> tuple[Share, ...]:
     """Of every candidate that was timed."""
-    cases: dict[tuple[str, str, str, str], list[Measurement]] = defaultdict(list)
+    cases: dict[tuple[str, str, str, str], list[KernelMeasurement]] = defaultdict(list)
     for m in measurements:
         if m.status == "ok" and m.times is not None and m.floor_us is not None:
             cases[m.operator, m.dtype, m.shape_id, m.environment.fingerprint].append(m)
@@ -75,7 +75,7 @@ def rank_of(shape_id: str) -> str:
     return shape_id.partition("-b")[0]
 
 
-def _of_case(members: Sequence[Measurement]) -> list[tuple[str, tuple[str, float, float]]]:
+def _of_case(members: Sequence[KernelMeasurement]) -> list[tuple[str, tuple[str, float, float]]]:
     """(candidate, (verdict, of the fastest, times the floor)) of one shape."""
     timed = sorted(((m, times) for m in members if (times := m.times)), key=lambda both: both[1].median_us)
     best = timed[0][1]

@@ -18,7 +18,7 @@ from scipy.interpolate import RBFInterpolator
 
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
-from dsabench.kernelbench.records import Measurement, shape_of
+from dsabench.kernelbench.records import KernelMeasurement, shape_of
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import SINGLE
 from dsabench.model.tuned_table import choose_auto
@@ -91,7 +91,7 @@ class _NotTimed(Exception):
 class ExpectedSpeed:
     """The speed of settings of one study by the kernel times of one folder, those of its hardware."""
 
-    def __init__(self, config: StudyConfig, measured: Sequence[Measurement]) -> None:
+    def __init__(self, config: StudyConfig, measured: Sequence[KernelMeasurement]) -> None:
         self._config, self._measured = config, measured
         self._runtime = make_runtime(config.runtime)
         self._loads = [load for load in config.workloads if load.input_len is not None]
@@ -140,7 +140,7 @@ class _KernelTimes:
     _fits: dict[Kernel, _Fit | None] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, measured: Sequence[Measurement], shape: AttentionShape) -> _KernelTimes | None:
+    def of(cls, measured: Sequence[KernelMeasurement], shape: AttentionShape) -> _KernelTimes | None:
         """The times at the heads and index_topk of a rank; None if there are none."""
         points: dict[Kernel, dict[tuple[int, int], float]] = {}
         ceilings: list[tuple[float, float]] = []

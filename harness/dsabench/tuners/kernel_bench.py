@@ -8,9 +8,9 @@ from typing import Any
 
 import dsabench
 from dsabench.errors import TrialFault
-from dsabench.kernelbench.conductor import Said
-from dsabench.kernelbench.records import Measurement, append, latest, read
-from dsabench.kernelbench.request import Point, Request
+from dsabench.kernelbench.conductor import WorkerLine
+from dsabench.kernelbench.records import KernelMeasurement, append, latest, read
+from dsabench.kernelbench.request import KernelBenchRequest, KernelPoint
 from dsabench.kernelbench.table import write_table
 from dsabench.machine.environment import collect_environment
 from dsabench.model.environment import Environment, RuntimeIdentity
@@ -21,16 +21,16 @@ _SETTLED = ("ok", "wrong", "unavailable")
 
 
 class KernelBench:
-    """The journal of one run: `known` and `hear` go to `conduct`."""
+    """The journal of one run: `known` and `hear` go to `run_bench`."""
 
-    def __init__(self, request: Request, results: Path, *, again: bool = False) -> None:
+    def __init__(self, request: KernelBenchRequest, results: Path, *, again: bool = False) -> None:
         self.measured = self.left = 0
-        self.settled: dict[Point, Measurement] = {}
+        self.settled: dict[KernelPoint, KernelMeasurement] = {}
         """What was recorded before this run, where the worker runs."""
         self._request, self._results, self._again = request, results, again
         self._environment: Environment | None = None
 
-    async def known(self, device: Said) -> tuple[Point, ...]:
+    async def known(self, device: WorkerLine) -> tuple[KernelPoint, ...]:
         """The points that are recorded already of where the worker runs."""
         self._environment = await environment_of(device)
         if not self._again:
@@ -38,7 +38,7 @@ class KernelBench:
             self.settled = {point: m for point, m in found.items() if m.status in _SETTLED}
         return tuple(self.settled)
 
-    def hear(self, said: Said) -> None:
+    def hear(self, said: WorkerLine) -> None:
         """Record a point, and note how many are left.
 
         Raises:
@@ -51,12 +51,12 @@ class KernelBench:
         elif said["is"] == "left":
             self.left = int(str(said["points"]))
 
-    def _measurement(self, said: Said) -> Measurement:
+    def _measurement(self, said: WorkerLine) -> KernelMeasurement:
         where: dict[str, Any] = {name: value for name, value in said.items() if name != "is"}
         if self._environment is None:
             raise TrialFault("exited", "the worker did not say where it runs", stage="load")
         now, request = datetime.now(UTC), self._request
-        return Measurement(
+        return KernelMeasurement(
             **where, seed=request.seed, threads=request.threads, started_at=now, environment=self._environment
         )
 
@@ -65,7 +65,7 @@ class KernelBench:
         return write_table(self._results, read(self._results)) if self.measured or self.settled else None
 
 
-async def environment_of(device: Said) -> Environment:
+async def environment_of(device: WorkerLine) -> Environment:
     """Hardware, torch and kernel packages of the worker, and the code of the adapters."""
     package = Path(dsabench.__file__).parent
     kernels = package.parent.parent / "kernels" / "dsakernels"

@@ -9,9 +9,9 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from dsabench.kernelbench.correctness import Case, examine
-from dsabench.kernelbench.measure import in_turn
-from dsabench.kernelbench.request import Limits
+from dsabench.kernelbench.correctness import KernelCase, examine
+from dsabench.kernelbench.measure import time_interleaved
+from dsabench.kernelbench.request import TimingLimits
 from dsakernels.candidates import CANDIDATES
 from dsakernels.candidates.candidate import Device, obstacle
 from dsakernels.inputs import PAGE
@@ -119,7 +119,7 @@ def test_one_that_copies_nothing_is_found(dtype, name, monkeypatch):
     def idle(inputs):
         return right.bind(replace(inputs, buffer=inputs.buffer.clone()))  # the right places; the rows go elsewhere
 
-    case = Case(OPERATOR, SMALL, dtype, "cpu", seed=0)
+    case = KernelCase(OPERATOR, SMALL, dtype, "cpu", seed=0)
     found = examine(case, [right, replace(right, name="idle", bind=idle)]).verdicts
     assert found[name].is_right
     assert found[name].rows >= 256
@@ -137,7 +137,9 @@ def test_one_wrong_row_among_thousands_is_found():
 
         return nearly
 
-    found = examine(Case(OPERATOR, SMALL, "bf16", "cpu", seed=0), [replace(COPIES, bind=bind)]).verdicts[COPIES.name]
+    found = examine(KernelCase(OPERATOR, SMALL, "bf16", "cpu", seed=0), [replace(COPIES, bind=bind)]).verdicts[
+        COPIES.name
+    ]
     assert not found.is_right
 
 
@@ -166,9 +168,9 @@ def test_timed_calls_are_renewed_each(monkeypatch):
         return missed, victims
 
     monkeypatch.setattr(foreign_kernels, "_swapped_in", partial(counting, foreign_kernels._swapped_in))
-    case = Case(OPERATOR, SMALL, "bf16", "cpu", seed=0)
+    case = KernelCase(OPERATOR, SMALL, "bf16", "cpu", seed=0)
     kept = examine(case, [SGLANG], keep=2).kept
-    [told] = in_turn(case, [SGLANG], kept, Limits(min_samples=6, max_samples=6, half_width=1e6))
+    [told] = time_interleaved(case, [SGLANG], kept, TimingLimits(min_samples=6, max_samples=6, half_width=1e6))
     assert told["status"] == "ok"
     assert len(copied) > 6 * SMALL.batch
     assert set(copied) == {missing(SMALL)}

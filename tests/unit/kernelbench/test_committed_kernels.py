@@ -14,8 +14,8 @@ import kernel_figures
 from dsabench.cli.run_kernels import ask
 from dsabench.config.load import load_study
 from dsabench.kernelbench import selection
-from dsabench.kernelbench.records import Measurement, read
-from dsabench.kernelbench.request import Point
+from dsabench.kernelbench.records import KernelMeasurement, read
+from dsabench.kernelbench.request import KernelPoint
 from dsabench.kernelbench.table import TABLE_NAME, read_points
 from dsabench.model.tuned_table import choose as choose_kernel
 from dsabench.reporting.kernel_shares import shares
@@ -27,7 +27,7 @@ from dsakernels.candidates.candidate import Device
 RESULTS = Path(__file__).parents[3] / "results/h200"
 
 
-def timed(folder: str) -> list[Measurement]:
+def timed(folder: str) -> list[KernelMeasurement]:
     return [m for m in read(RESULTS / folder) if m.status == "ok"]
 
 
@@ -65,7 +65,7 @@ def test_one_command_measures_every_committed_point_again(tmp_path):
     assert selected == {measurement.point for measurement in read(RESULTS / "kernels")}
 
 
-def points_of(words: list[str]) -> Iterator[Point]:
+def points_of(words: list[str]) -> Iterator[KernelPoint]:
     first = next(place for place, word in enumerate(words) if word.startswith("--"))
     options = dict(zip(words[first::2], words[first + 1 :: 2], strict=True))
     assert options["--device"] == "cuda"
@@ -77,7 +77,7 @@ def points_of(words: list[str]) -> Iterator[Point]:
                 one for one in operator.dtypes if one in candidate.dtypes and one in (request.dtypes or operator.dtypes)
             ]
             for shape in selection.shapes(request, operator, Device("cuda", "sm90")):
-                yield from (Point(operator.name, candidate.name, shape.id, dtype) for dtype in dtypes)
+                yield from (KernelPoint(operator.name, candidate.name, shape.id, dtype) for dtype in dtypes)
 
 
 def test_the_readme_of_the_rest_counts_its_points():

@@ -12,15 +12,15 @@ import psutil
 import pytest
 
 from dsabench.errors import InputError, TrialFault
-from dsabench.kernelbench.conductor import conduct
-from dsabench.kernelbench.request import Limits, Point, Request
+from dsabench.kernelbench.conductor import run_bench
+from dsabench.kernelbench.request import KernelBenchRequest, KernelPoint, TimingLimits
 
-CHECK = Request(
+CHECK = KernelBenchRequest(
     "check",
     operators=("kv_*quantise",),
     shapes=("small-h8-b1-q96-kv96",),
     threads=1,
-    limits=Limits(min_samples=6, max_samples=6, half_width=0.5),
+    limits=TimingLimits(min_samples=6, max_samples=6, half_width=0.5),
 )
 
 
@@ -37,7 +37,7 @@ def interpreter(tmp_path: Path, prelude: str) -> str:
 
 
 async def heard(request, python=None):
-    return [said async for said in conduct(request, python)]
+    return [said async for said in run_bench(request, python)]
 
 
 async def test_a_worker_says_device_candidates_and_verdicts_and_its_noise_stays_out(tmp_path):
@@ -93,7 +93,7 @@ async def test_after_an_illegal_access_another_process_goes_on(tmp_path):
 
 async def test_mistakes_are_the_users(tmp_path):
     with pytest.raises(InputError, match="no operator 'nope': one of absorb, dense_prefill"):
-        await heard(Request("list", ("nope",)))
+        await heard(KernelBenchRequest("list", ("nope",)))
     with pytest.raises(InputError, match="--kernel-python /no/such/python: No such file"):
         await heard(CHECK, "/no/such/python")
     with pytest.raises(InputError, match="--kernel-python is empty"):
@@ -116,7 +116,7 @@ async def test_what_fits_nothing_is_refused_and_not_left_out(asked, said):
 
 
 async def test_a_pattern_has_to_fit_one_of_the_operators_and_names_have_to_meet():
-    meeting = Request(
+    meeting = KernelBenchRequest(
         "check", ("kv_quantise", "sparse_decode"), shapes=("small-*-q96-kv96",), dtypes=("fp8",), threads=1
     )
     assert {s["operator"] for s in await heard(meeting) if s["is"] == "check"} == {"kv_quantise"}
@@ -159,7 +159,7 @@ async def test_a_check_draws_on_every_seed_and_a_crash_ends_only_the_candidate(t
 
 
 async def test_a_budget_counts_the_measuring_and_the_first_shape_is_always_measured():
-    bench = Request("bench", ("kv_quantise",), budget_s=0.0, threads=1, limits=CHECK.limits)
+    bench = KernelBenchRequest("bench", ("kv_quantise",), budget_s=0.0, threads=1, limits=CHECK.limits)
     said = await heard(bench)
     assert [s["points"] for s in said if s["is"] == "begin"] == [6]
     assert len([s for s in said if s["is"] == "point"]) == 2
@@ -167,13 +167,13 @@ async def test_a_budget_counts_the_measuring_and_the_first_shape_is_always_measu
 
 
 async def test_what_is_known_where_it_runs_is_not_done_again():
-    first = [Point(*(s[name] for name in Point._fields)) for s in await heard(CHECK) if s["is"] == "check"]
+    first = [KernelPoint(*(s[name] for name in KernelPoint._fields)) for s in await heard(CHECK) if s["is"] == "check"]
 
     async def known(device):
         assert device["arch"] == "cpu"
         return tuple(first[1:])
 
-    said = [s async for s in conduct(CHECK, None, known)]
+    said = [s async for s in run_bench(CHECK, None, known)]
     assert [(s["points"], s["known"]) for s in said if s["is"] == "asked"] == [(len(first), len(first) - 1)]
     assert [s["candidate"] for s in said if s["is"] == "check"] == [first[0].candidate]
 

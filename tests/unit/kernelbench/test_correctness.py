@@ -8,7 +8,7 @@ import torch
 
 import q8_rounding
 from dsabench.kernelbench import measure
-from dsabench.kernelbench.correctness import ROWS, Case, Fault, _some_rows, attempt, examine, poison
+from dsabench.kernelbench.correctness import ROWS, CandidateFault, KernelCase, _some_rows, examine, poison, try_call
 from dsakernels.candidates import CANDIDATES
 from dsakernels.operators import OPERATORS
 from dsakernels.operators.kv_expand import split
@@ -16,7 +16,7 @@ from dsakernels.shape import Shape
 from unit.dsakernels import foreign_kernels
 
 DECODE = OPERATORS["sparse_decode"]
-CASE = Case(DECODE, Shape("small", 8, 8, 1, 256), "bf16", "cpu", seed=0)
+CASE = KernelCase(DECODE, Shape("small", 8, 8, 1, 256), "bf16", "cpu", seed=0)
 RIGHT = next(c for c in CANDIDATES if c.operator == "sparse_decode" and c.name == "torch_flashmla_sparse")
 
 
@@ -64,7 +64,7 @@ STEPS = {"indexer_paged": STEP, "sparse_decode": STEP, "mtp_verify": STEP, "hisp
 def test_one_row_left_unwritten_that_was_not_drawn_is_found(name):
     operator = OPERATORS[name]
     right = next(c for c in CANDIDATES if c.operator == name and c.name.startswith("torch"))
-    case = Case(operator, STEPS.get(name, PREFILL), operator.dtypes[0], "cpu", seed=0)
+    case = KernelCase(operator, STEPS.get(name, PREFILL), operator.dtypes[0], "cpu", seed=0)
     rows = _some_rows(case, 0, ROWS).tolist()
     missed = next(row for row in range(operator.rows(case.shape)) if row not in rows)
 
@@ -85,7 +85,7 @@ def test_one_row_left_unwritten_that_was_not_drawn_is_found(name):
 
 def test_the_first_and_the_last_row_are_looked_at_whatever_is_drawn():
     for seed in range(5):
-        rows = _some_rows(Case(OPERATORS["sparse_prefill"], PREFILL, "bf16", "cpu", seed), 0, ROWS).tolist()
+        rows = _some_rows(KernelCase(OPERATORS["sparse_prefill"], PREFILL, "bf16", "cpu", seed), 0, ROWS).tolist()
         assert {0, PREFILL.total_q - 1} <= set(rows)
         assert ROWS <= len(set(rows)) == len(rows)
 
@@ -103,16 +103,16 @@ def test_one_wrong_value_of_one_head_does_not_hide_among_128():
 
         return nearly
 
-    case = Case(OPERATORS["kv_expand"], Shape("v3.2", 128, 1, 1, 4), "bf16", "cpu", seed=0)
+    case = KernelCase(OPERATORS["kv_expand"], Shape("v3.2", 128, 1, 1, 4), "bf16", "cpu", seed=0)
     found = examine(case, [replace(right, bind=bind), replace(right, name="right")]).verdicts
     assert found["right"].is_right
     assert not found[right.name].is_right
 
 
 def test_a_cpu_without_the_memory_is_no_fault_of_a_kernel():
-    vast = Case(DECODE, Shape("small", 8, 1, 1, 10**13), "bf16", "cpu", seed=0)
-    found = attempt(lambda: examine(vast, [RIGHT]), "cpu")
-    assert isinstance(found, Fault)
+    vast = KernelCase(DECODE, Shape("small", 8, 1, 1, 10**13), "bf16", "cpu", seed=0)
+    found = try_call(lambda: examine(vast, [RIGHT]), "cpu")
+    assert isinstance(found, CandidateFault)
     assert found.is_memory
 
 
@@ -122,7 +122,7 @@ def test_a_swap_that_copies_nothing_is_found_behind_one_that_copied():
     def lazy(inputs):
         return right.bind(replace(inputs, buffer=inputs.buffer.clone()))  # the right places; the rows go elsewhere
 
-    case = Case(OPERATORS["hisparse_swap_in"], Shape("small", 8, 8, 1, 256), "bf16", "cpu", seed=0)
+    case = KernelCase(OPERATORS["hisparse_swap_in"], Shape("small", 8, 8, 1, 256), "bf16", "cpu", seed=0)
     found = examine(case, [right, replace(right, name="lazy", bind=lazy)]).verdicts
     assert found["torch_copy_missing"].is_right
     assert not found["lazy"].is_right
@@ -137,8 +137,8 @@ def test_one_that_raises_or_finds_no_memory_leaves_the_others_their_verdict():
 
     broken = [replace(RIGHT, name="a", bind=raises), replace(RIGHT, name="b", bind=starves)]
     found = examine(CASE, [*broken, RIGHT], keep=3)
-    assert found.verdicts["a"] == Fault("RuntimeError: no kernel image")
-    assert found.verdicts["b"] == Fault("CUDA out of memory", is_memory=True)
+    assert found.verdicts["a"] == CandidateFault("RuntimeError: no kernel image")
+    assert found.verdicts["b"] == CandidateFault("CUDA out of memory", is_memory=True)
     assert found.verdicts[RIGHT.name].is_right
     assert len(found.kept) == 3
 
@@ -168,7 +168,7 @@ def test_one_selected_row_that_is_missed_is_found_in_the_head_that_needs_it():
 
 
 Q8 = next(c for c in CANDIDATES if c.name == "flashmla_sparse_q8")
-FRESH = Case(OPERATORS["sparse_prefill"], Shape("v3.2", 16, 1, 40, 40), "fp8", "cpu", seed=0)
+FRESH = KernelCase(OPERATORS["sparse_prefill"], Shape("v3.2", 16, 1, 40, 40), "fp8", "cpu", seed=0)
 
 
 def test_one_that_rounds_its_inputs_is_held_to_what_it_was_given_and_its_whole_error_is_told(monkeypatch):
@@ -190,7 +190,7 @@ def test_a_fault_that_hides_behind_rounded_inputs_is_found(monkeypatch):
     found = examine(FRESH, [candidate]).verdicts[Q8.name]
     assert not found.is_right
     assert found.rel_err < 0.3  # what it was held to against the exact reference
-    assert measure._words(found)["reason"] == (
+    assert measure._check_fields(found)["reason"] == (
         "relative error of the reference over inputs rounded as it does above 0.08"
     )
 

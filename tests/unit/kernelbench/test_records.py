@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from dsabench.errors import InputError, StoreError
-from dsabench.kernelbench.records import FILE_NAME, Measurement, append, latest, read, unreadable
+from dsabench.kernelbench.records import FILE_NAME, KernelMeasurement, append, latest, read, unreadable
 from dsabench.kernelbench.table import TABLE_NAME, read_points, write_table
 from dsabench.model.environment import Environment, Gpu, Hardware, RuntimeIdentity
 from dsabench.reporting import kernel_page
@@ -27,7 +27,7 @@ def measurement(candidate="a", median_us=10.0, **fields):
     known = {"mad_us": 0.1, "low_us": median_us - 0.2, "high_us": median_us + 0.2, "n": 15, "floor_us": 2.0}
     point = {"operator": "sparse_decode", "shape_id": "small-h8-b1-q1-kv40", "dtype": "bf16", "status": "ok"}
     about = {"seed": 0, "started_at": datetime.now(UTC), "environment": MACHINE}
-    return Measurement(**{**point, "candidate": candidate, "median_us": median_us, **known, **about, **fields})
+    return KernelMeasurement(**{**point, "candidate": candidate, "median_us": median_us, **known, **about, **fields})
 
 
 def test_a_torn_line_costs_only_itself(tmp_path):

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from dsabench.kernelbench import measure
-from dsabench.kernelbench.correctness import Case
-from dsabench.kernelbench.timers import Ceilings, measure_ceilings, timer_for
+from dsabench.kernelbench.correctness import KernelCase
+from dsabench.kernelbench.timers import MachineCeilings, measure_ceilings, timer_for
 from dsakernels.candidates.candidate import Renewing
 from dsakernels.operators import OPERATORS
 from dsakernels.shape import Shape
@@ -61,9 +61,9 @@ def test_a_replay_is_renewed_before_each_sample(captures):
 
 
 def test_the_floor_is_the_hosts_link_where_that_was_measured():
-    case = Case(OPERATORS["hisparse_swap_in"], Shape("v3.2", 128, 8, 1, 8192), "bf16", "cpu", seed=0)
-    without = measure._floor(case, Ceilings(4.0, 800.0))
-    told = measure._floor(case, Ceilings(4.0, 800.0, link_gb_s=50.0))
+    case = KernelCase(OPERATORS["hisparse_swap_in"], Shape("v3.2", 128, 8, 1, 8192), "bf16", "cpu", seed=0)
+    without = measure._floor(case, MachineCeilings(4.0, 800.0))
+    told = measure._floor(case, MachineCeilings(4.0, 800.0, link_gb_s=50.0))
     assert told["link_bytes"] == 8 * 205 * 1152
     assert told["floor_us"] == pytest.approx(8 * 205 * 1152 / 50e3)
     assert told["ceiling_link_gb_s"] == 50.0
@@ -71,8 +71,10 @@ def test_the_floor_is_the_hosts_link_where_that_was_measured():
         name: without[name] for name in ("bytes", "flops", "floor_us", "ceiling_tb_s", "ceiling_tflop_s")
     }
     assert without["floor_us"] < told["floor_us"] / 20
-    attention = Case(OPERATORS["sparse_decode"], Shape("v3.2", 128, 8, 1, 8192), "bf16", "cpu", seed=0)
-    assert measure._floor(attention, Ceilings(4.0, 800.0, 50.0)) == measure._floor(attention, Ceilings(4.0, 800.0))
+    attention = KernelCase(OPERATORS["sparse_decode"], Shape("v3.2", 128, 8, 1, 8192), "bf16", "cpu", seed=0)
+    assert measure._floor(attention, MachineCeilings(4.0, 800.0, 50.0)) == measure._floor(
+        attention, MachineCeilings(4.0, 800.0)
+    )
 
 
 def test_a_cpu_has_no_link_to_measure():

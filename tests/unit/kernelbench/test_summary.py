@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from dsabench.kernelbench.request import Limits, Point, Request, read_points, read_request
-from dsabench.kernelbench.summary import Times, are_apart, instability, summarise
+from dsabench.kernelbench.request import KernelBenchRequest, KernelPoint, TimingLimits, read_points, read_request
+from dsabench.kernelbench.summary import TimingSummary, are_apart, instability, summarise
 
 
 def test_median_mad_and_an_interval_around_it():
@@ -38,15 +38,15 @@ def test_what_does_not_come_to_rest_is_refused():
 
 
 def test_a_request_survives_its_line():
-    request = Request("bench", ("a",), dtypes=("fp8",), budget_s=3.0, limits=Limits(half_width=0.1))
+    request = KernelBenchRequest("bench", ("a",), dtypes=("fp8",), budget_s=3.0, limits=TimingLimits(half_width=0.1))
     assert read_request(request.line()) == request
-    points = [Point("a", "b", "c", "d")]
+    points = [KernelPoint("a", "b", "c", "d")]
     assert read_points(json.dumps(points)) == set(points)
 
 
 def test_apart_are_medians_more_than_a_percent_away_whose_intervals_do_not_touch():
     def times(median, half):
-        return Times(median, half, median - half, median + half, 15)
+        return TimingSummary(median, half, median - half, median + half, 15)
 
     assert are_apart(times(100, 0.5), times(102, 0.5))
     assert not are_apart(times(100, 1.5), times(102, 1.5))

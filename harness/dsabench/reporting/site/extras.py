@@ -12,7 +12,7 @@ from dsabench.evals.published import beside_record
 from dsabench.evals.sample_log import read_samples
 from dsabench.evals.summarise import tally
 from dsabench.kernelbench.records import FILE_NAME as KERNELS
-from dsabench.kernelbench.records import Measurement
+from dsabench.kernelbench.records import KernelMeasurement
 from dsabench.kernelbench.records import read as read_kernels
 from dsabench.model.record import EvalTrial, Metric, Record, Scored
 from dsabench.reporting import eval_page, kernel_page
@@ -93,7 +93,7 @@ def kernel_runs(places: Sequence[Path], folder: Path) -> list[KernelRun]:
     """Every folder with kernel times; their pages are written."""
     found: list[KernelRun] = []
     for journal in sorted({file for place in places if place.is_dir() for file in place.rglob(KERNELS)}):
-        latest: dict[object, Measurement] = {m.point: m for m in read_kernels(journal.parent)}
+        latest: dict[object, KernelMeasurement] = {m.point: m for m in read_kernels(journal.parent)}
         if not any(m.status == "ok" and m.median_us for m in latest.values()):
             continue
         name = f"kernels/{len(found) + 1}-{journal.parent.name}"
