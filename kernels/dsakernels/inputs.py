@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import torch
 
 from dsakernels.kv_layout import PackedLayout, pack
-from dsakernels.shape import Shape
+from dsakernels.shape import OperatorShape
 
 PAGE = 64
 """Tokens of a page: the only size that flash_mla_with_kvcache takes."""
@@ -40,27 +40,27 @@ def packed(rows: int, layout: PackedLayout, generator: torch.Generator) -> torch
     return pool
 
 
-def pages(shape: Shape, generator: torch.Generator) -> torch.Tensor:
+def pages(shape: OperatorShape, generator: torch.Generator) -> torch.Tensor:
     """Page table [B, pages of a sequence] int32: the pool's pages in random order, as after hours of serving."""
     per_sequence = -(-shape.kv_tokens // PAGE)
     order = torch.randperm(shape.batch * per_sequence, generator=generator, device=generator.device)
     return order.view(shape.batch, per_sequence).int()
 
 
-def slots(table: torch.Tensor, shape: Shape) -> torch.Tensor:
+def slots(table: torch.Tensor, shape: OperatorShape) -> torch.Tensor:
     """Pool row of every cached token [B · L] int32, sequence after sequence."""
     inside = torch.arange(PAGE, device=table.device, dtype=torch.int32)
     rows = (table.unsqueeze(-1) * PAGE + inside).flatten(1)
     return rows[:, : shape.kv_tokens].reshape(-1).contiguous()  # of one-token sequences, reshape leaves a view
 
 
-def lengths(shape: Shape, device: torch.device) -> torch.Tensor:
+def lengths(shape: OperatorShape, device: torch.device) -> torch.Tensor:
     """Tokens that each query sees, [T] int64."""
     seen = torch.arange(shape.kv_tokens - shape.q_tokens + 1, shape.kv_tokens + 1, device=device)
     return seen.repeat(shape.batch)
 
 
-def selection(shape: Shape, generator: torch.Generator) -> torch.Tensor:
+def selection(shape: OperatorShape, generator: torch.Generator) -> torch.Tensor:
     """Tokens selected by each query [T, K] int32, numbered through all sequences, -1 where there are fewer than K.
 
     An assumption, not a measurement, of what an indexer selects: runs of 16 tokens matter together, 64 neighbouring
@@ -75,7 +75,7 @@ def selection(shape: Shape, generator: torch.Generator) -> torch.Tensor:
     return torch.nn.functional.pad(chosen, (0, k - chosen.shape[1]), value=-1)
 
 
-def _select(shape: Shape, first: int, last: int, generator: torch.Generator) -> torch.Tensor:
+def _select(shape: OperatorShape, first: int, last: int, generator: torch.Generator) -> torch.Tensor:
     device, length = generator.device, shape.kv_tokens
     runs = -(-length // _RUN)
     shared = torch.randn(1, runs, generator=generator, device=device).repeat_interleave(_RUN, 1)[:, :length]
@@ -88,7 +88,7 @@ def _select(shape: Shape, first: int, last: int, generator: torch.Generator) -> 
     return best.indices.masked_fill(best.values == -torch.inf, -1)
 
 
-def _blocks_of_queries(shape: Shape) -> Iterator[tuple[int, int]]:
+def _blocks_of_queries(shape: OperatorShape) -> Iterator[tuple[int, int]]:
     block = max(1, min(_NEIGHBOURS, _SCORES // shape.kv_tokens))
     for first in range(0, shape.q_tokens, block):
         yield first, min(first + block, shape.q_tokens)

@@ -8,14 +8,14 @@ from typing import Any, Literal
 
 import torch
 
-from dsakernels.shape import Shape
+from dsakernels.shape import OperatorShape
 
 Dtype = Literal["bf16", "fp8"]
 """How the cache is kept: bfloat16, or fp8 e4m3 with scales. Queries and outputs are bfloat16."""
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class MinimumCost:
     """The least that must be moved and computed, whatever the kernel: the floor of its time."""
 
     bytes: int
@@ -38,16 +38,16 @@ class Operator:
     dtypes: tuple[Dtype, ...]
     tolerance: Mapping[Dtype, float]
     """Largest ‖output - expected‖ / ‖expected‖ of one row that is right; see `norms`."""
-    small: tuple[Shape, ...]
+    small: tuple[OperatorShape, ...]
     """For a CPU and for tests."""
-    grid: Callable[[], tuple[Shape, ...]]
+    grid: Callable[[], tuple[OperatorShape, ...]]
     """Of real models, for a GPU."""
-    make: Callable[[Shape, Dtype, torch.Generator], Any]
-    rows: Callable[[Shape], int]
+    make: Callable[[OperatorShape, Dtype, torch.Generator], Any]
+    rows: Callable[[OperatorShape], int]
     expected: Callable[[Any, torch.Tensor], torch.Tensor]
     pick: Callable[[Any, torch.Tensor, torch.Tensor], torch.Tensor]
-    cost: Callable[[Shape, Dtype], Cost]
-    parts: Callable[[Shape], int] | None = None
+    cost: Callable[[OperatorShape, Dtype], MinimumCost]
+    parts: Callable[[OperatorShape], int] | None = None
     """Outputs are [T, P, …], and each of a query's P is a row of its own: one wrong head does not hide among 128. How many
     rows a query counts for: its heads, the tokens that had to be copied."""
     redraw: Callable[[Any, torch.Generator], Any] | None = None
@@ -57,7 +57,7 @@ class Operator:
     norms: Callable[[Any, torch.Tensor], torch.Tensor] | None = None
     """[rows] that errors are held against in place of ‖expected‖, of sums whose terms may cancel: such a row has rounding
     errors of its terms' size, however small the sum is."""
-    study: Callable[[], tuple[Shape, ...]] | None = None
+    study: Callable[[], tuple[OperatorShape, ...]] | None = None
     """Where the choice between kernels is studied more finely than `grid`."""
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Dimensions:
+class ModelDimensions:
     """What a model's configuration fixes. `heads` is of the whole model; a rank has a part of them."""
 
     heads: int
@@ -30,23 +30,23 @@ class Dimensions:
         return self.latent + 16 + 2 * self.rope
 
 
-MODELS: dict[str, Dimensions] = {
+MODELS: dict[str, ModelDimensions] = {
     # config.json of deepseek-ai/DeepSeek-V3.2-Exp
-    "v3.2": Dimensions(128, 512, 64, 128, 128, 64, 128, 2048),
+    "v3.2": ModelDimensions(128, 512, 64, 128, 128, 64, 128, 2048),
     # config.json of zai-org/GLM-5
-    "glm5": Dimensions(64, 512, 64, 192, 256, 32, 128, 2048),
+    "glm5": ModelDimensions(64, 512, 64, 192, 256, 32, 128, 2048),
     # no model: small enough for a CPU
-    "small": Dimensions(8, 128, 32, 32, 32, 4, 32, 64),
+    "small": ModelDimensions(8, 128, 32, 32, 32, 4, 32, 64),
     # the sizes of dsabench's reference runtime (reference/sizes.py)
-    "reftiny": Dimensions(4, 32, 16, 16, 16, 2, 32, 32),
-    "refsmall": Dimensions(8, 128, 32, 32, 32, 4, 64, 128),
+    "reftiny": ModelDimensions(4, 32, 16, 16, 16, 2, 32, 32),
+    "refsmall": ModelDimensions(8, 128, 32, 32, 32, 4, 64, 128),
 }
 
 _ID = re.compile(r"(?P<model>[a-z0-9.]+)-h(?P<heads>\d+)-b(?P<batch>\d+)-q(?P<q>\d+)-kv(?P<kv>\d+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class OperatorShape:
     """`batch` sequences, each with `q_tokens` new tokens at the end of its `kv_tokens`."""
 
     model: str
@@ -67,7 +67,7 @@ class Shape:
         return f"{self.model}-h{self.heads}-b{self.batch}-q{self.q_tokens}-kv{self.kv_tokens}"
 
     @property
-    def dimensions(self) -> Dimensions:
+    def dimensions(self) -> ModelDimensions:
         """Of the model."""
         return MODELS[self.model]
 
@@ -96,7 +96,7 @@ class Shape:
         return self.batch * (below + (self.q_tokens - short) * k)
 
 
-def parse(text: str) -> Shape:
+def parse(text: str) -> OperatorShape:
     """The shape of an id.
 
     Raises:
@@ -106,7 +106,7 @@ def parse(text: str) -> Shape:
     match = _ID.fullmatch(text)
     if match is None:
         raise ValueError(f"{text}: not a shape such as v3.2-h128-b1-q1024-kv4096")
-    return Shape(match["model"], *(int(match[part]) for part in ("heads", "batch", "q", "kv")))
+    return OperatorShape(match["model"], *(int(match[part]) for part in ("heads", "batch", "q", "kv")))
 
 
 _RANKS = (("v3.2", 128), ("v3.2", 16), ("v3.2", 8), ("glm5", 64), ("glm5", 8))
@@ -115,36 +115,38 @@ _RANKS = (("v3.2", 128), ("v3.2", 16), ("v3.2", 8), ("glm5", 64), ("glm5", 8))
 _STUDIED = (("v3.2", 128), ("v3.2", 16), ("glm5", 64))
 _POOL = 1 << 21
 
-SMALL_PREFILL = tuple(Shape("small", 8, batch, q, kv) for batch, q, kv in ((1, 96, 96), (1, 64, 512), (2, 128, 256)))
-SMALL_DECODE = tuple(Shape("small", 8, batch, 1, kv) for batch, kv in ((1, 40), (8, 256), (32, 1024)))
-SMALL_VERIFY = tuple(Shape("small", 8, batch, 4, kv) for batch, kv in ((1, 64), (16, 512)))
+SMALL_PREFILL = tuple(
+    OperatorShape("small", 8, batch, q, kv) for batch, q, kv in ((1, 96, 96), (1, 64, 512), (2, 128, 256))
+)
+SMALL_DECODE = tuple(OperatorShape("small", 8, batch, 1, kv) for batch, kv in ((1, 40), (8, 256), (32, 1024)))
+SMALL_VERIFY = tuple(OperatorShape("small", 8, batch, 4, kv) for batch, kv in ((1, 64), (16, 512)))
 
 
-def prefill() -> tuple[Shape, ...]:
+def prefill() -> tuple[OperatorShape, ...]:
     """Chunks of 1,024 to 16,384 new tokens over prefixes up to 128k, few new tokens, short batches, 64k over 128k."""
     shapes = [
-        Shape(model, heads, 1, new, prefix + new)
+        OperatorShape(model, heads, 1, new, prefix + new)
         for model, heads in _RANKS
         for new in (64, 256, 1024, 2048, 4096, 8192, 16384)
         for prefix in (0, 4096, 16384, 65536, 131072 - new)
         if prefix + new > 64
     ]
-    shapes += [Shape(model, heads, 4, 1024, kv) for model, heads in _RANKS for kv in (1024, 8192, 32768)]
-    shapes += [Shape(model, heads, 1, 65536, 131072) for model, heads in _RANKS]
+    shapes += [OperatorShape(model, heads, 4, 1024, kv) for model, heads in _RANKS for kv in (1024, 8192, 32768)]
+    shapes += [OperatorShape(model, heads, 1, 65536, 131072) for model, heads in _RANKS]
     return tuple(dict.fromkeys(shapes))
 
 
-def study() -> tuple[Shape, ...]:
+def study() -> tuple[OperatorShape, ...]:
     """New tokens × cached tokens × batch for the choice between prefill kernels: finer than `prefill`, fewer ranks."""
     single = [
-        Shape(model, heads, 1, new, prefix + new)
+        OperatorShape(model, heads, 1, new, prefix + new)
         for model, heads in _STUDIED
         for new in (16, 64, 128, 256, 512, 1024, 2048, 3072, 4096, 8192, 16384)
         for prefix in (0, 1024, 4096, 8192, 16384, 32768, 65536, 114688)
         if prefix + new > 1024
     ]
     batched = [
-        Shape(model, heads, batch, new, prefix + new)
+        OperatorShape(model, heads, batch, new, prefix + new)
         for model, heads in _STUDIED
         for batch, news in ((4, (16, 256, 1024, 4096)), (16, (4, 64, 256, 1024)))
         for new in news
@@ -154,10 +156,10 @@ def study() -> tuple[Shape, ...]:
     return (*single, *batched)
 
 
-def decode() -> tuple[Shape, ...]:
+def decode() -> tuple[OperatorShape, ...]:
     """1 × 1 to 128 sequences, up to the 2 million tokens that one GPU's pool may hold in a layer."""
     return tuple(
-        Shape(model, heads, batch, 1, kv)
+        OperatorShape(model, heads, batch, 1, kv)
         for model, heads in _RANKS
         for batch in (1, 8, 32, 64, 128)
         for kv in (1, 2048, 8192, 32768, 131072)
@@ -165,10 +167,10 @@ def decode() -> tuple[Shape, ...]:
     )
 
 
-def verify() -> tuple[Shape, ...]:
+def verify() -> tuple[OperatorShape, ...]:
     """MTP: the last token and its drafts are verified together, 2 or 4 queries a sequence."""
     return tuple(
-        Shape(model, heads, batch, q, kv)
+        OperatorShape(model, heads, batch, q, kv)
         for model, heads in _RANKS
         for batch in (1, 8, 32)
         for q in (2, 4)

@@ -15,7 +15,7 @@ from dsabench.kernelbench import measure, selection
 from dsabench.kernelbench.correctness import ContextLostError
 from dsabench.kernelbench.request import KernelBenchRequest, read_points, read_request
 from dsabench.kernelbench.selection import works
-from dsakernels.candidates.candidate import Candidate, Device, obstacle
+from dsakernels.candidates.candidate import KernelCandidate, KernelDevice, why_not_here
 from dsakernels.operator import Operator
 
 _ACTS = {"check": measure.check_all, "bench": measure.bench_all}
@@ -53,7 +53,7 @@ def _answer(emit: measure.Emit, request: KernelBenchRequest) -> None:
     _ACTS[request.action](emit, request, rest, device)
 
 
-def _about(device: Device) -> dict[str, object]:
+def _about(device: KernelDevice) -> dict[str, object]:
     packages = (
         *("sglang", "sglang-kernel", "sgl-kernel", "sgl-flash-mla", "sgl-deep-gemm", "flashinfer-python"),
         *("tilelang", "aiter", "triton"),
@@ -73,14 +73,16 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _runnable(emit: measure.Emit, request: KernelBenchRequest, operator: Operator, device: Device) -> list[Candidate]:
+def _runnable(
+    emit: measure.Emit, request: KernelBenchRequest, operator: Operator, device: KernelDevice
+) -> list[KernelCandidate]:
     runnable = []
     for candidate in selection.candidates(request, operator):
         reason = _unasked(request, candidate)
         if reason is None:
             if candidate.package is not None:
                 emit("doing", what=f"importing {candidate.package.module}, for {candidate.name}")
-            reason = obstacle(candidate, device)
+            reason = why_not_here(candidate, device)
         emit("candidate", operator=operator.name, candidate=candidate.name, does=candidate.does,
             dtypes=candidate.dtypes, reason=reason)  # fmt: skip
         if reason is None:
@@ -88,7 +90,7 @@ def _runnable(emit: measure.Emit, request: KernelBenchRequest, operator: Operato
     return runnable
 
 
-def _unasked(request: KernelBenchRequest, candidate: Candidate) -> str | None:
+def _unasked(request: KernelBenchRequest, candidate: KernelCandidate) -> str | None:
     """Why there is nothing to run it on, whatever the machine."""
     if not request.dtypes or set(request.dtypes) & set(candidate.dtypes):
         return None

@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 
 import torch
 
-from dsakernels.candidates.candidate import Call, Candidate
+from dsakernels.candidates.candidate import Call, KernelCandidate
 from dsakernels.operator import Dtype, Operator, relative_error
-from dsakernels.shape import Shape
+from dsakernels.shape import OperatorShape
 
 T = TypeVar("T")
 ROWS = 256
@@ -64,7 +64,7 @@ class KernelCase:
     """What candidates are compared on."""
 
     operator: Operator
-    shape: Shape
+    shape: OperatorShape
     dtype: Dtype
     device: str
     seed: int
@@ -101,10 +101,10 @@ class ExpectedRows:
 
 def examine(
     case: KernelCase,
-    candidates: Sequence[Candidate],
+    candidates: Sequence[KernelCandidate],
     *,
     keep: int = 0,
-    start: Callable[[Candidate], None] = lambda _c: None,
+    start: Callable[[KernelCandidate], None] = lambda _c: None,
 ) -> CaseResults:
     """Draw inputs until `ROWS` rows of every candidate are held against the reference.
 
@@ -144,7 +144,7 @@ def examine(
     return found
 
 
-def _verdict(case: KernelCase, candidate: Candidate, rows: int, errors: Sequence[float | None]) -> Correctness:
+def _verdict(case: KernelCase, candidate: KernelCandidate, rows: int, errors: Sequence[float | None]) -> Correctness:
     return Correctness(errors[0], rows, candidate.tolerance_of(case.operator, case.dtype), *errors[1:])
 
 
@@ -184,7 +184,7 @@ def stop_if_lost(device: str, verdicts: dict[str, Correctness | CandidateFault])
         raise ContextLostError(verdicts) from error
 
 
-def _errors_of_bound(case: KernelCase, candidate: Candidate, inputs: Any, asked: ExpectedRows) -> list[float]:
+def _errors_of_bound(case: KernelCase, candidate: KernelCandidate, inputs: Any, asked: ExpectedRows) -> list[float]:
     call = candidate.bind(inputs)
     if candidate.rounds is None:
         return errors_of(case, inputs, call, [asked])

@@ -24,7 +24,7 @@ from dsabench.kernelbench.selection import TimingTask
 from dsabench.kernelbench.summary import instability, summarise
 from dsabench.kernelbench.timers import CudaTimer, MachineCeilings, Timer, measure_ceilings, timer_for
 from dsabench.machine.nvml import read_state
-from dsakernels.candidates.candidate import Candidate, Device
+from dsakernels.candidates.candidate import KernelCandidate, KernelDevice
 
 Emit = Callable[..., None]
 Told = dict[str, object]
@@ -47,7 +47,7 @@ def _affordable(emit: Emit, request: KernelBenchRequest, works: Sequence[TimingT
         yield work
 
 
-def check_all(emit: Emit, request: KernelBenchRequest, works: Sequence[TimingTask], _device: Device) -> None:
+def check_all(emit: Emit, request: KernelBenchRequest, works: Sequence[TimingTask], _device: KernelDevice) -> None:
     """Say a `check` for every point, on every seed.
 
     Raises:
@@ -66,7 +66,7 @@ def check_all(emit: Emit, request: KernelBenchRequest, works: Sequence[TimingTas
                 emit("check", **work.point(candidate)._asdict(), **about, **_check_fields(verdicts[candidate.name]))
 
 
-def bench_all(emit: Emit, request: KernelBenchRequest, works: Sequence[TimingTask], device: Device) -> None:
+def bench_all(emit: Emit, request: KernelBenchRequest, works: Sequence[TimingTask], device: KernelDevice) -> None:
     """Say a `point` for every point: right first, then timed.
 
     Raises:
@@ -90,7 +90,7 @@ def bench_all(emit: Emit, request: KernelBenchRequest, works: Sequence[TimingTas
 
 def _benched(
     emit: Emit, request: KernelBenchRequest, work: TimingTask, ceilings: MachineCeilings
-) -> dict[Candidate, Told]:
+) -> dict[KernelCandidate, Told]:
     """Of each that takes the case. The inputs are let go of at the end."""
     verdicts, kept = _examined(emit, "point", work, {}, keep=_sets(work.case))
     told = {c: {**_check_fields(verdicts[c.name]), **_floor(work.case, ceilings)} for c in work.able}
@@ -139,11 +139,11 @@ def _sets(case: KernelCase) -> int:
 
 def time_interleaved(
     case: KernelCase,
-    candidates: Sequence[Candidate],
+    candidates: Sequence[KernelCandidate],
     kept: Sequence[Any],
     limits: TimingLimits,
     *,
-    start: Callable[[Candidate], None] = lambda _c: None,
+    start: Callable[[KernelCandidate], None] = lambda _c: None,
 ) -> list[Told]:
     """Times of each, in the order given: one sample of each after the other, so that what drifts drifts for all alike.
 
@@ -165,7 +165,7 @@ def time_interleaved(
     return told
 
 
-def _timer(case: KernelCase, candidate: Candidate, kept: Sequence[Any]) -> Timer:
+def _timer(case: KernelCase, candidate: KernelCandidate, kept: Sequence[Any]) -> Timer:
     return timer_for(case.device, [candidate.bind(inputs) for inputs in kept], captures=candidate.captures)
 
 
@@ -196,11 +196,11 @@ def _time_fields(timer: Timer, samples: Sequence[float], limits: TimingLimits) -
     return {**about, "status": "ok", **asdict(summarise(samples))}
 
 
-def _emit_start(emit: Emit, work: TimingTask, candidate: Candidate) -> None:
+def _emit_start(emit: Emit, work: TimingTask, candidate: KernelCandidate) -> None:
     emit("start", **work.point(candidate)._asdict())
 
 
-def _emit_timing(emit: Emit, work: TimingTask, number: int, candidate: Candidate) -> None:
+def _emit_timing(emit: Emit, work: TimingTask, number: int, candidate: KernelCandidate) -> None:
     """Each is prepared by itself and then timed in turn with the others."""
     _emit_start(emit, work, candidate)
     emit("doing", what=f"timing {number} of {work.title} in turn" if number > 1 else f"timing one of {work.title}")
@@ -239,7 +239,7 @@ def _fault(fault: CandidateFault, status: str) -> Told:
     return {"status": "unavailable" if fault.is_memory else status, "reason": fault.reason}
 
 
-def _give_back(device: Device) -> None:
+def _give_back(device: KernelDevice) -> None:
     """Graphs keep pools of their own; without this a long run fragments the memory until large inputs do not fit."""
     if device.kind == "cuda" and torch.cuda.memory_reserved() > torch.cuda.get_device_properties().total_memory // 2:
         torch.cuda.empty_cache()

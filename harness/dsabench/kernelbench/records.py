@@ -18,7 +18,7 @@ from dsabench.kernelbench.request import KernelPoint
 from dsabench.kernelbench.summary import TimingSummary
 from dsabench.model.environment import Environment
 from dsabench.model.value import Value, digest
-from dsakernels.shape import Shape, parse
+from dsakernels.shape import OperatorShape, parse
 
 FILE_NAME = "kernels.jsonl"
 _HELD_OUT = 5
@@ -160,7 +160,7 @@ def latest(
     return {m.point: m for m in measurements if fingerprint in (None, m.environment.fingerprint)}
 
 
-def shape_of(shape_id: str) -> Shape:
+def shape_of(shape_id: str) -> OperatorShape:
     """The shape of an id.
 
     Raises:

@@ -13,10 +13,10 @@ import torch
 from dsabench.kernelbench.correctness import KernelCase
 from dsabench.kernelbench.request import KernelBenchRequest, KernelPoint
 from dsakernels.candidates import CANDIDATES
-from dsakernels.candidates.candidate import Candidate, Device
+from dsakernels.candidates.candidate import KernelCandidate, KernelDevice
 from dsakernels.operator import Operator
 from dsakernels.operators import OPERATORS
-from dsakernels.shape import Shape, parse
+from dsakernels.shape import OperatorShape, parse
 
 _CHECKED = 4
 _CHECKED_KV = 1 << 15
@@ -26,7 +26,7 @@ class UnknownNameError(ValueError):
     """A name that fits nothing; the message lists what there is."""
 
 
-def device_of(request: KernelBenchRequest) -> Device:
+def device_of(request: KernelBenchRequest) -> KernelDevice:
     """The device asked for; `auto` is a GPU where torch sees one.
 
     Raises:
@@ -37,10 +37,10 @@ def device_of(request: KernelBenchRequest) -> Device:
     if request.device == "cuda" and not has_gpu:
         raise UnknownNameError("--device cuda: torch sees no GPU")
     if request.device == "cpu" or not has_gpu:
-        return Device("cpu", "cpu")
+        return KernelDevice("cpu", "cpu")
     properties = torch.cuda.get_device_properties()
     gcn = getattr(properties, "gcnArchName", "").partition(":")[0] if torch.version.hip else ""
-    return Device("cuda", gcn or f"sm{properties.major}{properties.minor}")
+    return KernelDevice("cuda", gcn or f"sm{properties.major}{properties.minor}")
 
 
 def operators(request: KernelBenchRequest) -> tuple[Operator, ...]:
@@ -71,7 +71,7 @@ def refuse_what_fits_nothing(request: KernelBenchRequest, chosen: Sequence[Opera
             raise UnknownNameError(f"--shapes {word}: fits no shape{of}; near it: {', '.join(near)}")
 
 
-def candidates(request: KernelBenchRequest, operator: Operator) -> tuple[Candidate, ...]:
+def candidates(request: KernelBenchRequest, operator: Operator) -> tuple[KernelCandidate, ...]:
     """Of one operator."""
     return tuple(
         candidate
@@ -80,7 +80,7 @@ def candidates(request: KernelBenchRequest, operator: Operator) -> tuple[Candida
     )
 
 
-def shapes(request: KernelBenchRequest, operator: Operator, device: Device) -> tuple[Shape, ...]:
+def shapes(request: KernelBenchRequest, operator: Operator, device: KernelDevice) -> tuple[OperatorShape, ...]:
     """Unless told: the small ones on a CPU, the grid on a GPU; to check on a GPU, four of the grid.
 
     Raises:
@@ -96,15 +96,15 @@ def shapes(request: KernelBenchRequest, operator: Operator, device: Device) -> t
     return tuple(chosen)
 
 
-def _every(operator: Operator) -> dict[str, Shape]:
+def _every(operator: Operator) -> dict[str, OperatorShape]:
     return {shape.id: shape for shape in (*operator.small, *operator.grid(), *_study(operator))}
 
 
-def _study(operator: Operator) -> tuple[Shape, ...]:
+def _study(operator: Operator) -> tuple[OperatorShape, ...]:
     return (operator.study or operator.grid)()
 
 
-def _named(word: str, operator: Operator, every: dict[str, Shape]) -> Iterator[Shape]:
+def _named(word: str, operator: Operator, every: dict[str, OperatorShape]) -> Iterator[OperatorShape]:
     if word == "small":
         yield from operator.small
     elif word == "grid":
@@ -136,7 +136,7 @@ def _fits(name: str, patterns: tuple[str, ...]) -> bool:
     return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-Chosen = Sequence[tuple[Operator, Sequence[Candidate]]]
+Chosen = Sequence[tuple[Operator, Sequence[KernelCandidate]]]
 """Operators, and the candidates of each that run here."""
 
 
@@ -145,10 +145,10 @@ class TimingTask:
     """A case and its candidates: those that take its shape, and why the others do not."""
 
     case: KernelCase
-    able: tuple[Candidate, ...]
-    unable: tuple[tuple[Candidate, str], ...]
+    able: tuple[KernelCandidate, ...]
+    unable: tuple[tuple[KernelCandidate, str], ...]
 
-    def point(self, candidate: Candidate) -> KernelPoint:
+    def point(self, candidate: KernelCandidate) -> KernelPoint:
         """Of one candidate."""
         return KernelPoint(self.case.operator.name, candidate.name, self.case.shape.id, self.case.dtype)
 
@@ -159,7 +159,7 @@ class TimingTask:
 
 
 def works(
-    request: KernelBenchRequest, chosen: Chosen, device: Device, done: AbstractSet[KernelPoint] = frozenset()
+    request: KernelBenchRequest, chosen: Chosen, device: KernelDevice, done: AbstractSet[KernelPoint] = frozenset()
 ) -> list[TimingTask]:
     """Shape by shape, so that the candidates of one shape are measured close together; without the points `done`."""
     found = []
@@ -173,7 +173,7 @@ def works(
 
 
 def _work(
-    case: KernelCase, request: KernelBenchRequest, runnable: Sequence[Candidate], done: AbstractSet[KernelPoint]
+    case: KernelCase, request: KernelBenchRequest, runnable: Sequence[KernelCandidate], done: AbstractSet[KernelPoint]
 ) -> TimingTask:
     wanted = [
         (candidate, candidate.limit(case.shape))

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import torch
 
-from dsakernels.candidates.candidate import Call, Renewing
+from dsakernels.candidates.candidate import Call, RestoringCall
 
 _CEILING_SAMPLES = 9
 _CEILING_LIMIT_S = 1.0
@@ -97,7 +97,7 @@ class CudaTimer:
 
 def _parts(call: Call) -> tuple[Callable[[], None], Call]:
     """What comes in front of each run, and what is timed."""
-    return (call.renew, call.run) if isinstance(call, Renewing) else (_nothing, call)
+    return (call.renew, call.run) if isinstance(call, RestoringCall) else (_nothing, call)
 
 
 def _nothing() -> None:

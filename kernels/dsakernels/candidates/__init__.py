@@ -13,9 +13,9 @@ from dsakernels.candidates import (
     torch_indexer,
     triton_ours,
 )
-from dsakernels.candidates.candidate import Candidate
+from dsakernels.candidates.candidate import KernelCandidate
 
-CANDIDATES: tuple[Candidate, ...] = (
+CANDIDATES: tuple[KernelCandidate, ...] = (
     *flashmla.CANDIDATES,
     *other_attention.CANDIDATES,
     *deep_gemm.CANDIDATES,

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 
 from dsakernels.operator import Dtype, Operator
-from dsakernels.shape import Shape
+from dsakernels.shape import OperatorShape
 
 _IMPORT_FAULTS = (
     ImportError,
@@ -31,7 +31,7 @@ Call = Callable[[], torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class Renewing:
+class RestoringCall:
     """A call that changes what it decides by, such as an LRU order, so that a second one would have other work to do.
 
     `renew` puts that back in front of each `run`; only `run` is timed.
@@ -47,7 +47,7 @@ class Renewing:
 
 
 @dataclass(frozen=True, slots=True)
-class Package:
+class RequiredPackage:
     """A package that holds the kernel. Versions are compared by their leading numbers: since ≤ version < before."""
 
     module: str
@@ -58,7 +58,7 @@ class Package:
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class KernelDevice:
     """Where candidates are asked to run: `arch` is `cpu`, `sm90`, `sm100`, `gfx942` and so on."""
 
     kind: Literal["cpu", "cuda"]
@@ -66,7 +66,7 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class KernelCandidate:
     """One implementation of one operator.
 
     `bind(inputs)` prepares what the runtime prepares once a step (scheduler metadata, page tables) and gives the call
@@ -82,8 +82,8 @@ class Candidate:
     """None: any."""
     gpu: bool = False
     """Whether it needs one, of whatever make."""
-    package: Package | None = None
-    limit: Callable[[Shape], str | None] = lambda _shape: None
+    package: RequiredPackage | None = None
+    limit: Callable[[OperatorShape], str | None] = lambda _shape: None
     """Why it does not take a shape, None where it does."""
     captures: bool = True
     """False where the call waits for the GPU inside, so that no CUDA graph can hold it."""
@@ -99,12 +99,12 @@ class Candidate:
         return operator.tolerance[dtype] if self.tolerance is None else self.tolerance
 
 
-def only_topk_2048(shape: Shape) -> str | None:
+def only_topk_2048(shape: OperatorShape) -> str | None:
     """The limit of kernels that are written for DeepSeek-V3.2's selection."""
     return None if shape.dimensions.index_topk == 2048 else "only index_topk 2048"
 
 
-def obstacle(candidate: Candidate, device: Device) -> str | None:
+def why_not_here(candidate: KernelCandidate, device: KernelDevice) -> str | None:
     """Why a candidate cannot run here, None where it can. Imports its package."""
     if candidate.archs is not None and device.arch not in candidate.archs:
         return f"runs on {', '.join(candidate.archs)}, this is {device.arch}"
@@ -112,10 +112,10 @@ def obstacle(candidate: Candidate, device: Device) -> str | None:
         return "needs a GPU"
     if candidate.package is None:
         return None
-    return _package_obstacle(candidate.package)
+    return _why_package_not_here(candidate.package)
 
 
-def _package_obstacle(package: Package) -> str | None:
+def _why_package_not_here(package: RequiredPackage) -> str | None:
     names = " or ".join(package.distributions)
     version = next(filter(None, map(_version, package.distributions)), None)
     if version is None:

@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from dsakernels.candidates.candidate import Call, Candidate, Package
+from dsakernels.candidates.candidate import Call, KernelCandidate, RequiredPackage
 from dsakernels.inputs import PAGE
 from dsakernels.operators.indexer import IndexerInputs, paged_keys
-from dsakernels.shape import Shape
+from dsakernels.shape import OperatorShape
 
-_PACKAGE = Package("deep_gemm", ("sgl-deep-gemm", "deep-gemm", "sglang-kernel", "sgl-kernel"), "0.0.1")
+_PACKAGE = RequiredPackage("deep_gemm", ("sgl-deep-gemm", "deep-gemm", "sglang-kernel", "sgl-kernel"), "0.0.1")
 """sglang 0.5.16 has it from sgl-deep-gemm 0.1.4; older ones brought it with sgl-kernel."""
 
 
@@ -50,12 +50,12 @@ def _paged(inputs: IndexerInputs) -> Call:
     return call
 
 
-def _one_sequence(shape: Shape) -> str | None:
+def _one_sequence(shape: OperatorShape) -> str | None:
     return None if shape.batch == 1 else "its columns are of the whole batch: only one sequence is compared"
 
 
 _WHERE: dict[str, Any] = {"archs": ("sm90", "sm100", "sm103"), "package": _PACKAGE, "gpu": True}
 CANDIDATES = (
-    Candidate("deep_gemm", "indexer_ragged", "fp8_mqa_logits", ("fp8",), _ragged, limit=_one_sequence, **_WHERE),
-    Candidate("deep_gemm", "indexer_paged", "fp8_paged_mqa_logits", ("fp8",), _paged, **_WHERE),
+    KernelCandidate("deep_gemm", "indexer_ragged", "fp8_mqa_logits", ("fp8",), _ragged, limit=_one_sequence, **_WHERE),
+    KernelCandidate("deep_gemm", "indexer_paged", "fp8_paged_mqa_logits", ("fp8",), _paged, **_WHERE),
 )

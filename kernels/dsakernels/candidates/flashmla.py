@@ -14,16 +14,16 @@ from typing import Any
 
 import torch
 
-from dsakernels.candidates.candidate import Call, Candidate, Package
+from dsakernels.candidates.candidate import Call, KernelCandidate, RequiredPackage
 from dsakernels.inputs import PAGE
 from dsakernels.kv_layout import unpack
 from dsakernels.operators.sparse_attention import SparseInputs
-from dsakernels.shape import Shape
+from dsakernels.shape import OperatorShape
 
-_SGL_KERNEL = Package("sgl_kernel.flash_mla", ("sglang-kernel", "sgl-kernel"), "0.3.21", "0.4.10")
+_SGL_KERNEL = RequiredPackage("sgl_kernel.flash_mla", ("sglang-kernel", "sgl-kernel"), "0.3.21", "0.4.10")
 """0.4.10 came with sglang 0.5.23, where the kernels moved to sgl-flash-mla."""
-_DEQUANTISE = Package("sglang.kernels.ops.attention.dsa.dequant_k_cache", ("sglang",), "0.5.16")
-_Q8 = Package("sglang.jit_kernel.sparse_mla_q8kv8_prefill_sm90", ("sglang",), "0.5.16")
+_DEQUANTISE = RequiredPackage("sglang.kernels.ops.attention.dsa.dequant_k_cache", ("sglang",), "0.5.16")
+_Q8 = RequiredPackage("sglang.jit_kernel.sparse_mla_q8kv8_prefill_sm90", ("sglang",), "0.5.16")
 _Q8_TOLERANCE = 0.08
 """Against the reference over rounded inputs. What is left are the weights, rounded to fp8 (2^-4 of each, 2^-10 below 2^-6
 of the largest): in exact arithmetic 1.9 % of the median head, 3.8 % of the worst of 3.3 million
@@ -161,22 +161,22 @@ def _trimmed(out: torch.Tensor, heads: int) -> torch.Tensor:
     return out if out.shape[1] == heads else out[:, :heads]
 
 
-def _limit(shape: Shape) -> str | None:
+def _limit(shape: OperatorShape) -> str | None:
     model = shape.dimensions
     if (model.latent, model.rope, model.index_topk) != (512, 64, 2048):
         return "only latent 512, rope 64, index_topk 2048"
     return None
 
 
-def _limit_of_whole(shape: Shape) -> str | None:
+def _limit_of_whole(shape: OperatorShape) -> str | None:
     return _limit(shape) or (None if shape.total_kv < _ROWS else f"reaches {_ROWS:,} cached tokens")
 
 
-def _of(operator: str) -> tuple[Candidate, ...]:
+def _of(operator: str) -> tuple[KernelCandidate, ...]:
     where: dict[str, Any] = {"archs": _ARCHS, "limit": _limit, "gpu": True, "package": _SGL_KERNEL}
     return (
-        Candidate("flashmla_sparse", operator, "flash_mla_sparse_fwd", ("bf16",), _sparse, **where),
-        Candidate("flashmla_kv", operator, "flash_mla_with_kvcache", ("fp8",), _kv, **where),
+        KernelCandidate("flashmla_sparse", operator, "flash_mla_sparse_fwd", ("bf16",), _sparse, **where),
+        KernelCandidate("flashmla_kv", operator, "flash_mla_with_kvcache", ("fp8",), _kv, **where),
     )
 
 
@@ -186,8 +186,8 @@ CANDIDATES = (
     *_of("sparse_decode"),
     *_of("mtp_verify"),
     # a decode or verify step never dequantises the whole prefix
-    Candidate("flashmla_sparse_dequantise", "sparse_prefill", "dequantises the whole prefix, then flash_mla_sparse_fwd",
+    KernelCandidate("flashmla_sparse_dequantise", "sparse_prefill", "dequantises the whole prefix, then flash_mla_sparse_fwd",
               ("fp8",), _dequantise_sparse, archs=_ARCHS, package=_DEQUANTISE, **_WHOLE),
-    Candidate("flashmla_sparse_q8", "sparse_prefill", "rounds queries and the whole prefix to fp8, then attends in fp8",
+    KernelCandidate("flashmla_sparse_q8", "sparse_prefill", "rounds queries and the whole prefix to fp8, then attends in fp8",
               ("fp8",), _q8, archs=("sm90",), package=_Q8, rounds=_q8_rounded, tolerance=_Q8_TOLERANCE, **_WHOLE),
 )  # fmt: skip

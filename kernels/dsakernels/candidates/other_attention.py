@@ -11,16 +11,16 @@ from typing import Any
 
 import torch
 
-from dsakernels.candidates.candidate import Call, Candidate, Package, only_topk_2048
+from dsakernels.candidates.candidate import Call, KernelCandidate, RequiredPackage, only_topk_2048
 from dsakernels.inputs import PAGE
 from dsakernels.operators.dense_prefill import DenseInputs
 from dsakernels.operators.sparse_attention import SparseInputs
 
-_FA3 = Package("sgl_kernel.flash_attn", ("sglang-kernel", "sgl-kernel"), "0.3.21")
+_FA3 = RequiredPackage("sgl_kernel.flash_attn", ("sglang-kernel", "sgl-kernel"), "0.3.21")
 _HOPPER: dict[str, Any] = {"archs": ("sm90",), "package": _FA3, "gpu": True}
-_FLASHINFER = Package("flashinfer", ("flashinfer-python",), "0.6.14")
-_TILELANG = Package("sglang.kernels.ops.attention.dsa.tilelang_kernel", ("sglang",), "0.5.16")
-_AITER = Package("aiter.mla", ("aiter", "amd-aiter"), "0.1")
+_FLASHINFER = RequiredPackage("flashinfer", ("flashinfer-python",), "0.6.14")
+_TILELANG = RequiredPackage("sglang.kernels.ops.attention.dsa.tilelang_kernel", ("sglang",), "0.5.16")
+_AITER = RequiredPackage("aiter.mla", ("aiter", "amd-aiter"), "0.1")
 _WORKSPACE = 128 << 20
 
 
@@ -146,26 +146,28 @@ def _aiter(inputs: SparseInputs) -> Call:
     return call
 
 
-def _of(operator: str) -> tuple[Candidate, ...]:
+def _of(operator: str) -> tuple[KernelCandidate, ...]:
     blackwell: dict[str, Any] = {"archs": ("sm100", "sm103"), "package": _FLASHINFER}
     gpus: dict[str, Any] = {"package": _TILELANG, "limit": only_topk_2048, "gpu": True}
     return (
-        Candidate("trtllm", operator, "flashinfer's trtllm-gen sparse MLA", ("bf16",), _trtllm, **blackwell),
-        Candidate("tilelang", operator, "tilelang_sparse_fwd", ("bf16",), _tilelang, **gpus),
+        KernelCandidate("trtllm", operator, "flashinfer's trtllm-gen sparse MLA", ("bf16",), _trtllm, **blackwell),
+        KernelCandidate("tilelang", operator, "tilelang_sparse_fwd", ("bf16",), _tilelang, **gpus),
     )
 
 
 CANDIDATES = (
     *(
-        Candidate("fa3", operator, "flash_attn_with_kvcache, pages of one token", ("bf16",), _fa3, **_HOPPER)
+        KernelCandidate("fa3", operator, "flash_attn_with_kvcache, pages of one token", ("bf16",), _fa3, **_HOPPER)
         for operator in ("sparse_prefill", "sparse_decode", "mtp_verify")
     ),
-    Candidate("fa3_varlen", "dense_prefill", "flash_attn_varlen_func", ("bf16",), _fa3_varlen, **_HOPPER),
+    KernelCandidate("fa3_varlen", "dense_prefill", "flash_attn_varlen_func", ("bf16",), _fa3_varlen, **_HOPPER),
     *_of("sparse_prefill"),
     *_of("sparse_decode"),
     *_of("mtp_verify"),
     *(
-        Candidate("aiter", operator, "mla_decode_fwd", ("bf16",), _aiter, archs=("gfx942", "gfx950"), package=_AITER)
+        KernelCandidate(
+            "aiter", operator, "mla_decode_fwd", ("bf16",), _aiter, archs=("gfx942", "gfx950"), package=_AITER
+        )
         for operator in ("sparse_decode", "mtp_verify")
     ),
 )

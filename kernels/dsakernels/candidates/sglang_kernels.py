@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 import torch
 
-from dsakernels.candidates.candidate import Call, Candidate, Package, Renewing
-from dsakernels.operators.hisparse_swap_in import SwapInputs, buffered
+from dsakernels.candidates.candidate import Call, KernelCandidate, RequiredPackage, RestoringCall
+from dsakernels.operators.hisparse_swap_in import SwapInInputs, buffered
 from dsakernels.operators.kv_pack import DequantiseInputs, QuantiseInputs
-from dsakernels.shape import Shape
+from dsakernels.shape import OperatorShape
 
-_QUANTISE = Package("sglang.kernels.ops.attention.dsa.quant_k_cache", ("sglang",), "0.5.16")
-_DEQUANTISE = Package("sglang.kernels.ops.attention.dsa.dequant_k_cache", ("sglang",), "0.5.16")
-_SWAP_IN = Package("sglang.jit_kernel.hisparse", ("sglang",), "0.5.16")
+_QUANTISE = RequiredPackage("sglang.kernels.ops.attention.dsa.quant_k_cache", ("sglang",), "0.5.16")
+_DEQUANTISE = RequiredPackage("sglang.kernels.ops.attention.dsa.dequant_k_cache", ("sglang",), "0.5.16")
+_SWAP_IN = RequiredPackage("sglang.jit_kernel.hisparse", ("sglang",), "0.5.16")
 _THREADS = 960
 """`swap_in_block_size` unless told, since 0.5.15."""
 
@@ -47,12 +47,12 @@ def _dequantise(inputs: DequantiseInputs) -> Call:
     return call
 
 
-def _only_656_bytes(shape: Shape) -> str | None:
+def _only_656_bytes(shape: OperatorShape) -> str | None:
     return None if shape.dimensions.packed_bytes == 656 else "only rows of 656 bytes"
 
 
 @dataclass(frozen=True, slots=True)
-class _Tables:
+class _LruTables:
     """What the coordinator keeps of a layer and request, and the kernel changes: rows of S + PAGE slots, S of them in turn."""
 
     tokens: torch.Tensor
@@ -61,7 +61,7 @@ class _Tables:
     """[B, S] int16: slots, the least recently used first."""
 
     @classmethod
-    def of(cls, inputs: SwapInputs) -> _Tables:
+    def of(cls, inputs: SwapInInputs) -> _LruTables:
         """Those that say what `held` and `oldest` say."""
         batch, size = inputs.oldest.shape
         shape = batch, len(inputs.buffer) // batch
@@ -71,21 +71,21 @@ class _Tables:
         tokens[:, size:] = -1
         return cls(tokens, inputs.oldest.to(torch.int16))
 
-    def copy(self) -> _Tables:
+    def copy(self) -> _LruTables:
         """Of its own memory."""
-        return _Tables(self.tokens.clone(), self.order.clone())
+        return _LruTables(self.tokens.clone(), self.order.clone())
 
-    def put_back(self, before: _Tables) -> None:
+    def put_back(self, before: _LruTables) -> None:
         """As they were."""
         self.tokens.copy_(before.tokens)
         self.order.copy_(before.order)
 
 
-def _swap_in(inputs: SwapInputs) -> Renewing:
+def _swap_in(inputs: SwapInInputs) -> RestoringCall:
     """A call changes both tables: the next one would find all that is wanted, and copy nothing."""
     kernel = importlib.import_module(_SWAP_IN.module).load_cache_to_device_buffer_mla
     shape, device = inputs.shape, inputs.buffer.device
-    before = _Tables.of(inputs)
+    before = _LruTables.of(inputs)
     now = before.copy()
     answer = torch.empty_like(inputs.wanted)
     slots = torch.arange(len(inputs.buffer), dtype=torch.int32, device=device).view_as(now.tokens)
@@ -116,20 +116,20 @@ def _swap_in(inputs: SwapInputs) -> Renewing:
         )
         return answer
 
-    return Renewing(run, lambda: now.put_back(before))
+    return RestoringCall(run, lambda: now.put_back(before))
 
 
-def _only_beyond_the_buffer(shape: Shape) -> str | None:
+def _only_beyond_the_buffer(shape: OperatorShape) -> str | None:
     if shape.kv_tokens <= buffered(shape):
         return f"sequences of up to {buffered(shape)} tokens lie in the buffer from end to end: nothing is swapped in"
     return None
 
 
 CANDIDATES = (
-    Candidate("sglang_triton", "kv_quantise", "quantize_k_cache", ("fp8",), _quantise, gpu=True, package=_QUANTISE,
+    KernelCandidate("sglang_triton", "kv_quantise", "quantize_k_cache", ("fp8",), _quantise, gpu=True, package=_QUANTISE,
               limit=_only_656_bytes),
-    Candidate("sglang_triton", "kv_dequantise", "dequantize_k_cache_paged", ("fp8",), _dequantise, gpu=True,
+    KernelCandidate("sglang_triton", "kv_dequantise", "dequantize_k_cache_paged", ("fp8",), _dequantise, gpu=True,
               package=_DEQUANTISE, limit=_only_656_bytes),
-    Candidate("sglang_jit", "hisparse_swap_in", f"load_cache_to_device_buffer_mla, {_THREADS} threads a sequence",
+    KernelCandidate("sglang_jit", "hisparse_swap_in", f"load_cache_to_device_buffer_mla, {_THREADS} threads a sequence",
               ("bf16", "fp8"), _swap_in, gpu=True, package=_SWAP_IN, limit=_only_beyond_the_buffer),
 )  # fmt: skip

@@ -10,14 +10,14 @@ import importlib
 
 import torch
 
-from dsakernels.candidates.candidate import Call, Candidate, Package, only_topk_2048
+from dsakernels.candidates.candidate import Call, KernelCandidate, RequiredPackage, only_topk_2048
 from dsakernels.inputs import PAGE
 from dsakernels.operators.topk_select import TopkInputs
-from dsakernels.shape import Shape
+from dsakernels.shape import OperatorShape
 
-_SGL_KERNEL = Package("sgl_kernel", ("sglang-kernel", "sgl-kernel"), "0.3.21")
-_SGLANG = Package("sglang.jit_kernel.dsv4.topk", ("sglang",), "0.5.16")
-_FLASHINFER = Package("flashinfer", ("flashinfer-python",), "0.6.14")
+_SGL_KERNEL = RequiredPackage("sgl_kernel", ("sglang-kernel", "sgl-kernel"), "0.3.21")
+_SGLANG = RequiredPackage("sglang.jit_kernel.dsv4.topk", ("sglang",), "0.5.16")
+_FLASHINFER = RequiredPackage("flashinfer", ("flashinfer-python",), "0.6.14")
 
 
 def _sgl_kernel(inputs: TopkInputs) -> Call:
@@ -70,17 +70,17 @@ def _sglang_v2(inputs: TopkInputs) -> Call:
     return call
 
 
-def _decode_shaped(shape: Shape) -> str | None:
+def _decode_shaped(shape: OperatorShape) -> str | None:
     if shape.q_tokens > 4:
         return "the runtime uses it for decode and verify"
     return only_topk_2048(shape) or (None if shape.kv_tokens % 4 == 0 else "rows of logits must be aligned to 16 bytes")
 
 
 CANDIDATES = (
-    Candidate("sgl_kernel", "topk_select", "fast_topk_transform_fused", ("bf16",), _sgl_kernel, gpu=True,
+    KernelCandidate("sgl_kernel", "topk_select", "fast_topk_transform_fused", ("bf16",), _sgl_kernel, gpu=True,
               package=_SGL_KERNEL, limit=only_topk_2048),
-    Candidate("flashinfer", "topk_select", "top_k_page_table_transform", ("bf16",), _flashinfer, gpu=True,
+    KernelCandidate("flashinfer", "topk_select", "top_k_page_table_transform", ("bf16",), _flashinfer, gpu=True,
               package=_FLASHINFER),
-    Candidate("sglang_v2", "topk_select", "topk_transform_512_v2", ("bf16",), _sglang_v2, gpu=True, package=_SGLANG,
+    KernelCandidate("sglang_v2", "topk_select", "topk_transform_512_v2", ("bf16",), _sglang_v2, gpu=True, package=_SGLANG,
               limit=_decode_shaped),
 )  # fmt: skip

@@ -6,7 +6,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from dsakernels import attention
-from dsakernels.candidates.candidate import Call, Candidate
+from dsakernels.candidates.candidate import Call, KernelCandidate
 from dsakernels.kv_layout import unpack
 from dsakernels.operators.dense_prefill import DenseInputs
 from dsakernels.operators.sparse_attention import SparseInputs
@@ -119,15 +119,15 @@ def _sequence(inputs: DenseInputs, s: int) -> tuple[torch.Tensor, torch.Tensor, 
     return q, k, v
 
 
-def _sparse(operator: str) -> tuple[Candidate, ...]:
+def _sparse(operator: str) -> tuple[KernelCandidate, ...]:
     return (
-        Candidate("torch_flashmla_sparse", operator, "gather and attend; fp8 dequantised as a whole first",
+        KernelCandidate("torch_flashmla_sparse", operator, "gather and attend; fp8 dequantised as a whole first",
                   ("bf16", "fp8"), _flashmla_sparse, captures=False),
-        Candidate("torch_flashmla_kv", operator, "gather packed rows, dequantise those, attend", ("fp8",), _flashmla_kv,
+        KernelCandidate("torch_flashmla_kv", operator, "gather packed rows, dequantise those, attend", ("fp8",), _flashmla_kv,
                   captures=False),
-        Candidate("torch_masked_dense", operator, "all scores, masked to the selection", ("bf16", "fp8"), _masked_dense,
+        KernelCandidate("torch_masked_dense", operator, "all scores, masked to the selection", ("bf16", "fp8"), _masked_dense,
                   limit=lambda s: None if s.total_q * s.kv_tokens * s.heads <= _PAIRS * 16 else "too many scores"),
-        Candidate("torch_gathered_sdpa", operator, "gather, then scaled_dot_product_attention", ("bf16", "fp8"),
+        KernelCandidate("torch_gathered_sdpa", operator, "gather, then scaled_dot_product_attention", ("bf16", "fp8"),
                   _gathered_sdpa,
                   limit=lambda s: None if s.total_q * s.dimensions.index_topk <= _PAIRS else "too many rows to gather"),
     )  # fmt: skip
@@ -137,8 +137,8 @@ CANDIDATES = (
     *_sparse("sparse_prefill"),
     *_sparse("sparse_decode"),
     *_sparse("mtp_verify"),
-    Candidate("torch_mha", "dense_prefill", "blocks of queries, softmax of the scores", ("bf16",), _mha),
-    Candidate(
+    KernelCandidate("torch_mha", "dense_prefill", "blocks of queries, softmax of the scores", ("bf16",), _mha),
+    KernelCandidate(
         "torch_sdpa",
         "dense_prefill",
         "scaled_dot_product_attention",

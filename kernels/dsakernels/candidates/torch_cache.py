@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import torch
 
-from dsakernels.candidates.candidate import Call, Candidate
+from dsakernels.candidates.candidate import Call, KernelCandidate
 from dsakernels.kv_layout import E4M3_MAX, GROUPS, pack, unpack
 from dsakernels.operators.absorb import AbsorbInputs
-from dsakernels.operators.hisparse_swap_in import SwapInputs
+from dsakernels.operators.hisparse_swap_in import SwapInInputs
 from dsakernels.operators.kv_expand import ExpandInputs, split
 from dsakernels.operators.kv_pack import DequantiseInputs, QuantiseInputs
 
@@ -59,17 +59,17 @@ def _cast(inputs: DequantiseInputs) -> Call:
     return call
 
 
-def _copy_missing(inputs: SwapInputs) -> Call:
+def _copy_missing(inputs: SwapInInputs) -> Call:
     """Finds what is missing, gives it rows in the order of `oldest`, copies only that."""
     return _copying(inputs, lambda _wanted, missing: missing)
 
 
-def _copy_all(inputs: SwapInputs) -> Call:
+def _copy_all(inputs: SwapInInputs) -> Call:
     """Copies every wanted row, held or not: no list of what is missing, more bytes."""
     return _copying(inputs, lambda wanted, _missing: wanted >= 0)
 
 
-def _copying(inputs: SwapInputs, pick: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Call:
+def _copying(inputs: SwapInInputs, pick: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Call:
     """`pick`: (wanted tokens, which of them are missing) → which rows are copied, all [B, K]."""
     first_rows, wanted = inputs.first_rows, inputs.wanted.long()
     first_tokens = torch.arange(inputs.shape.batch, device=wanted.device).unsqueeze(1) * inputs.shape.kv_tokens
@@ -85,7 +85,7 @@ def _copying(inputs: SwapInputs, pick: Callable[[torch.Tensor, torch.Tensor], to
     return call
 
 
-def _places(inputs: SwapInputs, wanted: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _places(inputs: SwapInInputs, wanted: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Buffer row of every wanted token and which of them are missing, both [B, K]."""
     held = inputs.held.gather(1, wanted.clamp(min=0)).long()
     missing = (held < 0) & (wanted >= 0)
@@ -154,11 +154,13 @@ def _buffer(inputs: ExpandInputs) -> torch.Tensor:
 
 
 CANDIDATES = (
-    Candidate("torch_pack", "kv_quantise", "scales on bfloat16's grid, three parts joined", ("fp8",), _pack),
-    Candidate("torch_pack_in_place", "kv_quantise", "float32 scales, parts written in place", ("fp8",), _pack_in_place),
-    Candidate("torch_unpack", "kv_dequantise", "bits moved by integer operations", ("fp8",), _unpack),
-    Candidate("torch_cast", "kv_dequantise", "torch's conversion from e4m3", ("fp8",), _cast),
-    Candidate(
+    KernelCandidate("torch_pack", "kv_quantise", "scales on bfloat16's grid, three parts joined", ("fp8",), _pack),
+    KernelCandidate(
+        "torch_pack_in_place", "kv_quantise", "float32 scales, parts written in place", ("fp8",), _pack_in_place
+    ),
+    KernelCandidate("torch_unpack", "kv_dequantise", "bits moved by integer operations", ("fp8",), _unpack),
+    KernelCandidate("torch_cast", "kv_dequantise", "torch's conversion from e4m3", ("fp8",), _cast),
+    KernelCandidate(
         "torch_copy_missing",
         "hisparse_swap_in",
         "copies what is missing",
@@ -166,11 +168,11 @@ CANDIDATES = (
         _copy_missing,
         captures=False,
     ),
-    Candidate(
+    KernelCandidate(
         "torch_copy_all", "hisparse_swap_in", "copies all that is wanted", ("bf16", "fp8"), _copy_all, captures=False
     ),
-    Candidate("torch_mm", "kv_expand", "one product of all heads, keys joined", ("bf16",), _one_product),
-    Candidate("torch_by_head", "kv_expand", "a product a head, keys joined", ("bf16",), _by_head),
-    Candidate("torch_bmm", "absorb", "two batched products", ("bf16",), _bmm),
-    Candidate("torch_einsum", "absorb", "two einsums", ("bf16",), _einsum),
+    KernelCandidate("torch_mm", "kv_expand", "one product of all heads, keys joined", ("bf16",), _one_product),
+    KernelCandidate("torch_by_head", "kv_expand", "a product a head, keys joined", ("bf16",), _by_head),
+    KernelCandidate("torch_bmm", "absorb", "two batched products", ("bf16",), _bmm),
+    KernelCandidate("torch_einsum", "absorb", "two einsums", ("bf16",), _einsum),
 )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 
 from dsakernels import indexer
-from dsakernels.candidates.candidate import Call, Candidate, Package
+from dsakernels.candidates.candidate import Call, KernelCandidate, RequiredPackage
 from dsakernels.operators.indexer import IndexerInputs
 from dsakernels.operators.topk_select import TopkInputs
 
@@ -82,10 +82,12 @@ def _transform(inputs: TopkInputs) -> Callable[[torch.Tensor], torch.Tensor]:
     return to_slot
 
 
-def _logits(operator: str) -> tuple[Candidate, ...]:
+def _logits(operator: str) -> tuple[KernelCandidate, ...]:
     return (
-        Candidate("torch_by_head", operator, "head by head, so that products stay in cache", ("bf16", "fp8"), _by_head),
-        Candidate(
+        KernelCandidate(
+            "torch_by_head", operator, "head by head, so that products stay in cache", ("bf16", "fp8"), _by_head
+        ),
+        KernelCandidate(
             "torch_all_heads",
             operator,
             "all heads in one product",
@@ -101,14 +103,14 @@ def _logits(operator: str) -> tuple[Candidate, ...]:
 CANDIDATES = (
     *_logits("indexer_ragged"),
     *_logits("indexer_paged"),
-    Candidate(
+    KernelCandidate(
         "torch_select",
         "topk_select",
         "sortable integers, partition (CPU) or topk",
         ("bf16",),
         _select,
-        package=Package("numpy", ("numpy",), "1.17"),
+        package=RequiredPackage("numpy", ("numpy",), "1.17"),
         captures=False,
     ),
-    Candidate("torch_topk", "topk_select", "torch.topk", ("bf16",), _torch_topk),
+    KernelCandidate("torch_topk", "topk_select", "torch.topk", ("bf16",), _torch_topk),
 )

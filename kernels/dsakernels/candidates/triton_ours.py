@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from dsakernels.candidates.candidate import Call, Candidate, Package
+from dsakernels.candidates.candidate import Call, KernelCandidate, RequiredPackage
 from dsakernels.operators.indexer import IndexerInputs
 from dsakernels.operators.sparse_attention import SparseInputs
-from dsakernels.shape import Shape
+from dsakernels.shape import OperatorShape
 
-_PACKAGE = Package("triton", ("triton", "pytorch-triton-rocm"), "3.3")
+_PACKAGE = RequiredPackage("triton", ("triton", "pytorch-triton-rocm"), "3.3")
 
 
 def _attention(inputs: SparseInputs) -> Call:
@@ -32,17 +32,17 @@ def _logits(inputs: IndexerInputs) -> Call:
     return lambda: indexer.logits(inputs.q, inputs.k, inputs.scale, inputs.weights, rows, batch=inputs.shape.batch)
 
 
-def _limit(shape: Shape) -> str | None:
+def _limit(shape: OperatorShape) -> str | None:
     return None if shape.dimensions.index_heads >= 16 else "needs 16 or more indexer heads"
 
 
 CANDIDATES = (
     *(
-        Candidate("triton", operator, "our portable kernel", ("bf16", "fp8"), _attention, gpu=True, package=_PACKAGE)
+        KernelCandidate("triton", operator, "our portable kernel", ("bf16", "fp8"), _attention, gpu=True, package=_PACKAGE)
         for operator in ("sparse_prefill", "sparse_decode", "mtp_verify")
     ),
     *(
-        Candidate("triton", operator, "our portable kernel", ("bf16", "fp8"), _logits, gpu=True, package=_PACKAGE,
+        KernelCandidate("triton", operator, "our portable kernel", ("bf16", "fp8"), _logits, gpu=True, package=_PACKAGE,
                   limit=_limit)
         for operator in ("indexer_ragged", "indexer_paged")
     ),

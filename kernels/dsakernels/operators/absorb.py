@@ -13,22 +13,22 @@ import torch
 
 from dsakernels import inputs as draw
 from dsakernels import shape as shapes
-from dsakernels.operator import Cost, Dtype, Operator, rows_of
-from dsakernels.shape import Shape
+from dsakernels.operator import Dtype, MinimumCost, Operator, rows_of
+from dsakernels.shape import OperatorShape
 
 
 @dataclass(frozen=True, slots=True)
 class AbsorbInputs:
     """See the module's docstring."""
 
-    shape: Shape
+    shape: OperatorShape
     q: torch.Tensor
     out: torch.Tensor
     w_key: torch.Tensor
     w_value: torch.Tensor
 
 
-def make(shape: Shape, _dtype: Dtype, generator: torch.Generator) -> AbsorbInputs:
+def make(shape: OperatorShape, _dtype: Dtype, generator: torch.Generator) -> AbsorbInputs:
     """Fresh inputs on the generator's device."""
     model = shape.dimensions
     return AbsorbInputs(
@@ -47,20 +47,22 @@ def expected(inputs: AbsorbInputs, rows: torch.Tensor) -> torch.Tensor:
     return torch.cat((latent, values), dim=-1)
 
 
-def cost(shape: Shape, _dtype: Dtype) -> Cost:
+def cost(shape: OperatorShape, _dtype: Dtype) -> MinimumCost:
     """Everything once."""
     model = shape.dimensions
     columns = model.nope + 2 * model.latent + model.value
     weights = shape.heads * model.latent * (model.nope + model.value)
     moved = 2 * (shape.total_q * shape.heads * columns + weights)
-    return Cost(moved, 2 * shape.total_q * weights)
+    return MinimumCost(moved, 2 * shape.total_q * weights)
 
 
-def grid() -> tuple[Shape, ...]:
+def grid() -> tuple[OperatorShape, ...]:
     """New tokens of a step."""
     ranks = (("v3.2", 128), ("v3.2", 16), ("glm5", 64))
     return tuple(
-        Shape(m, h, 1, q, q) for m, h in ranks for q in (1, 16, 64, 128, 256, 512, 1024, 2048, 3072, 4096, 8192, 16384)
+        OperatorShape(m, h, 1, q, q)
+        for m, h in ranks
+        for q in (1, 16, 64, 128, 256, 512, 1024, 2048, 3072, 4096, 8192, 16384)
     )
 
 

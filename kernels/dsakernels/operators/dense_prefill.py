@@ -13,22 +13,22 @@ import torch
 
 from dsakernels import inputs as draw
 from dsakernels import shape as shapes
-from dsakernels.operator import Cost, Dtype, Operator, rows_of
-from dsakernels.shape import Shape
+from dsakernels.operator import Dtype, MinimumCost, Operator, rows_of
+from dsakernels.shape import OperatorShape
 
 
 @dataclass(frozen=True, slots=True)
 class DenseInputs:
     """See the module's docstring."""
 
-    shape: Shape
+    shape: OperatorShape
     q: torch.Tensor
     k: torch.Tensor
     v: torch.Tensor
     scale: float
 
 
-def make(shape: Shape, _dtype: Dtype, generator: torch.Generator) -> DenseInputs:
+def make(shape: OperatorShape, _dtype: Dtype, generator: torch.Generator) -> DenseInputs:
     """Fresh inputs on the generator's device."""
     model = shape.dimensions
     width = model.nope + model.rope
@@ -68,20 +68,20 @@ def _attend(inputs: DenseInputs, sequence: int, rows: torch.Tensor) -> torch.Ten
     return torch.stack(heads, 1)
 
 
-def cost(shape: Shape, _dtype: Dtype) -> Cost:
+def cost(shape: OperatorShape, _dtype: Dtype) -> MinimumCost:
     """q, k, v and out once; scores and values of the tokens seen."""
     model = shape.dimensions
     key, value = model.nope + model.rope, model.value
     moved = 2 * shape.heads * (key + value) * (shape.total_q + shape.total_kv)
-    return Cost(moved, 2 * shape.visible * shape.heads * (key + value))
+    return MinimumCost(moved, 2 * shape.visible * shape.heads * (key + value))
 
 
-def _grid() -> tuple[Shape, ...]:
+def _grid() -> tuple[OperatorShape, ...]:
     """Up to 32k tokens: beyond, sparse attention has won long before and K and V of all heads fill the memory."""
     return tuple(shape for shape in shapes.prefill() if shape.kv_tokens <= 32768)
 
 
-def _study() -> tuple[Shape, ...]:
+def _study() -> tuple[OperatorShape, ...]:
     return tuple(shape for shape in shapes.study() if shape.total_kv <= 32768)
 
 

@@ -25,8 +25,8 @@ import torch
 from dsakernels import inputs as draw
 from dsakernels import shape as shapes
 from dsakernels.kv_layout import PackedLayout
-from dsakernels.operator import Cost, Dtype, Operator
-from dsakernels.shape import Shape
+from dsakernels.operator import Dtype, MinimumCost, Operator
+from dsakernels.shape import OperatorShape
 
 HELD_PER_TOPK = 3
 """Rows of the hot buffer for each of index_topk: 6144 / 2048."""
@@ -34,10 +34,10 @@ _HIT = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class SwapInputs:
+class SwapInInputs:
     """See the module's docstring."""
 
-    shape: Shape
+    shape: OperatorShape
     host: torch.Tensor
     buffer: torch.Tensor
     wanted: torch.Tensor
@@ -51,17 +51,17 @@ class SwapInputs:
         return torch.arange(batch, device=self.held.device).unsqueeze(1) * (len(self.buffer) // batch)
 
 
-def buffered(shape: Shape) -> int:
+def buffered(shape: OperatorShape) -> int:
     """S: rows of a sequence's buffer that may be given up."""
     return HELD_PER_TOPK * shape.dimensions.index_topk
 
 
-def missing(shape: Shape) -> int:
+def missing(shape: OperatorShape) -> int:
     """Wanted tokens of a sequence that only the host has."""
     return round(min(shape.dimensions.index_topk, shape.kv_tokens) * (1 - _HIT))
 
 
-def make(shape: Shape, dtype: Dtype, generator: torch.Generator) -> SwapInputs:
+def make(shape: OperatorShape, dtype: Dtype, generator: torch.Generator) -> SwapInInputs:
     """Fresh inputs; 9 of 10 wanted tokens are held (an assumption: real hit rates depend on the text)."""
     model = shape.dimensions
     if dtype == "fp8":
@@ -71,12 +71,12 @@ def make(shape: Shape, dtype: Dtype, generator: torch.Generator) -> SwapInputs:
     return _swap(shape, host.cpu().pin_memory() if generator.device.type == "cuda" else host, generator)
 
 
-def redraw(inputs: SwapInputs, generator: torch.Generator) -> SwapInputs:
+def redraw(inputs: SwapInInputs, generator: torch.Generator) -> SwapInInputs:
     """Fresh selections and another buffer over the same host memory."""
     return _swap(inputs.shape, inputs.host, generator)
 
 
-def _swap(shape: Shape, host: torch.Tensor, generator: torch.Generator) -> SwapInputs:
+def _swap(shape: OperatorShape, host: torch.Tensor, generator: torch.Generator) -> SwapInInputs:
     device = generator.device
     first = torch.arange(shape.batch, device=device).unsqueeze(1) * shape.kv_tokens
     selected = draw.selection(shape, generator)
@@ -85,14 +85,14 @@ def _swap(shape: Shape, host: torch.Tensor, generator: torch.Generator) -> SwapI
     held, oldest = (torch.stack(tables) for tables in zip(*sequences, strict=True))
     buffer = torch.empty(shape.batch * (buffered(shape) + draw.PAGE), host.shape[1], dtype=host.dtype, device=device)
     buffer.fill_(_never(buffer))
-    inputs = SwapInputs(shape, host, buffer, wanted.int(), held, oldest)
+    inputs = SwapInInputs(shape, host, buffer, wanted.int(), held, oldest)
     places, is_held = _held_rows(inputs)
     tokens = (wanted + first)[is_held]
     buffer[places[is_held]] = host[tokens.to(host.device)].to(device)
     return inputs
 
 
-def _hold(shape: Shape, wanted: torch.Tensor, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+def _hold(shape: OperatorShape, wanted: torch.Tensor, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
     """`held` [L] and `oldest` [S] of one sequence."""
     device, size, newest = generator.device, buffered(shape), shape.kv_tokens - 1
     rest = torch.ones(shape.kv_tokens, dtype=torch.bool, device=device)
@@ -112,7 +112,7 @@ def _shuffled(values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return values[torch.randperm(len(values), generator=generator, device=values.device)]
 
 
-def _held_rows(inputs: SwapInputs) -> tuple[torch.Tensor, torch.Tensor]:
+def _held_rows(inputs: SwapInInputs) -> tuple[torch.Tensor, torch.Tensor]:
     """Buffer row of every wanted token and whether it is held, both [B, K]."""
     rows = inputs.held.gather(1, inputs.wanted.clamp(min=0).long())
     return rows.long() + inputs.first_rows, (rows >= 0) & (inputs.wanted >= 0)
@@ -123,7 +123,7 @@ def _never(rows: torch.Tensor) -> float:
     return math.nan if rows.dtype.is_floating_point else 255
 
 
-def spoil(inputs: SwapInputs) -> None:
+def spoil(inputs: SwapInInputs) -> None:
     """Rows of the buffer that hold no wanted token are overwritten: there the missing ones have to arrive, by this call."""
     places, is_held = _held_rows(inputs)
     is_free = torch.ones(len(inputs.buffer), dtype=torch.bool, device=inputs.buffer.device)
@@ -131,7 +131,7 @@ def spoil(inputs: SwapInputs) -> None:
     inputs.buffer[is_free] = _never(inputs.buffer)
 
 
-def expected(inputs: SwapInputs, rows: torch.Tensor) -> torch.Tensor:
+def expected(inputs: SwapInInputs, rows: torch.Tensor) -> torch.Tensor:
     """The rows of the wanted tokens, 0 for none: [rows, K, D] float64."""
     wanted = inputs.wanted[rows].long()
     tokens = (wanted.clamp(min=0) + rows.unsqueeze(1) * inputs.shape.kv_tokens).cpu()
@@ -139,7 +139,7 @@ def expected(inputs: SwapInputs, rows: torch.Tensor) -> torch.Tensor:
     return values.masked_fill((wanted < 0).unsqueeze(2), 0.0)
 
 
-def pick(inputs: SwapInputs, output: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+def pick(inputs: SwapInInputs, output: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     """What lies in the buffer where the answer says that it does; NaN where that is not in the sequence's own rows, or is
     said of no token.
     """
@@ -152,15 +152,15 @@ def pick(inputs: SwapInputs, output: torch.Tensor, rows: torch.Tensor) -> torch.
     return values.masked_fill(absent.unsqueeze(2), 0.0).masked_fill(bad.unsqueeze(2), torch.nan)
 
 
-def cost(shape: Shape, dtype: Dtype) -> Cost:
+def cost(shape: OperatorShape, dtype: Dtype) -> MinimumCost:
     """The missing rows over the host's link and into the buffer, and the look-up of all that are wanted."""
     model = shape.dimensions
     copied = shape.batch * missing(shape) * (model.packed_bytes if dtype == "fp8" else 2 * model.width)
-    return Cost(2 * copied + 12 * shape.total_q * model.index_topk, 0, link_bytes=copied)
+    return MinimumCost(2 * copied + 12 * shape.total_q * model.index_topk, 0, link_bytes=copied)
 
 
-def _grid() -> tuple[Shape, ...]:
-    return tuple(Shape("v3.2", 128, b, 1, kv) for b in (1, 8, 32) for kv in (8192, 32768) if b * kv <= 1 << 19)
+def _grid() -> tuple[OperatorShape, ...]:
+    return tuple(OperatorShape("v3.2", 128, b, 1, kv) for b in (1, 8, 32) for kv in (8192, 32768) if b * kv <= 1 << 19)
 
 
 HISPARSE_SWAP_IN = Operator(

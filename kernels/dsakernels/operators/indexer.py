@@ -21,15 +21,15 @@ import torch
 from dsakernels import inputs as draw
 from dsakernels import shape as shapes
 from dsakernels.kv_layout import E4M3_MAX
-from dsakernels.operator import Cost, Dtype, Operator
-from dsakernels.shape import Shape
+from dsakernels.operator import Dtype, MinimumCost, Operator
+from dsakernels.shape import OperatorShape
 
 
 @dataclass(frozen=True, slots=True)
 class IndexerInputs:
     """See the module's docstring. `lengths` [T] int64: tokens that each query sees."""
 
-    shape: Shape
+    shape: OperatorShape
     dtype: Dtype
     q: torch.Tensor
     k: torch.Tensor
@@ -51,7 +51,7 @@ class IndexerInputs:
         return self.starts + self.lengths.int()
 
 
-def make(shape: Shape, dtype: Dtype, generator: torch.Generator) -> IndexerInputs:
+def make(shape: OperatorShape, dtype: Dtype, generator: torch.Generator) -> IndexerInputs:
     """Fresh inputs on the generator's device."""
     model = shape.dimensions
     table = draw.pages(shape, generator)
@@ -80,7 +80,7 @@ def redraw(inputs: IndexerInputs, generator: torch.Generator) -> IndexerInputs:
     return replace(inputs, q=q, weights=weights)
 
 
-def _queries(shape: Shape, dtype: Dtype, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+def _queries(shape: OperatorShape, dtype: Dtype, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
     model = shape.dimensions
     q = draw.normal((shape.total_q, model.index_heads, model.index_dim), generator)
     weights = draw.normal((shape.total_q, model.index_heads), generator, torch.float32)
@@ -121,14 +121,14 @@ def pick(inputs: IndexerInputs, output: torch.Tensor, rows: torch.Tensor) -> tor
     return output[rows, : inputs.shape.kv_tokens].double().masked_fill(unseen, 0.0)
 
 
-def cost(shape: Shape, dtype: Dtype) -> Cost:
+def cost(shape: OperatorShape, dtype: Dtype) -> MinimumCost:
     """q, keys and weights once, the logits of the tokens seen written once (4 bytes)."""
     model = shape.dimensions
     value = 2 if dtype == "bf16" else 1
     keys = shape.total_kv * (model.index_dim * value + (0 if dtype == "bf16" else 4))
     queries = shape.total_q * model.index_heads * (model.index_dim * value + 4)
     flops = 2 * shape.visible * model.index_heads * (model.index_dim + 1)
-    return Cost(keys + queries + 4 * shape.visible, flops)
+    return MinimumCost(keys + queries + 4 * shape.visible, flops)
 
 
 def paged_keys(inputs: IndexerInputs) -> torch.Tensor:
@@ -142,19 +142,19 @@ def paged_keys(inputs: IndexerInputs) -> torch.Tensor:
     return torch.cat((keys.view(pages, -1), scales.view(pages, -1).view(torch.uint8)), dim=1)
 
 
-def _ragged_grid() -> tuple[Shape, ...]:
+def _ragged_grid() -> tuple[OperatorShape, ...]:
     """The indexer is not split over ranks, so heads do not matter; logits stay below 8 GiB."""
     whole = [shape for shape in shapes.prefill() if shape.heads == shape.dimensions.heads]
     return tuple(shape for shape in whole if shape.total_q * shape.kv_tokens <= 1 << 31)
 
 
-def _ragged_study() -> tuple[Shape, ...]:
+def _ragged_study() -> tuple[OperatorShape, ...]:
     """One sequence of up to 32k tokens, where dense attention is a choice and the indexer a part of what it saves."""
     whole = [s for s in shapes.study() if s.heads == s.dimensions.heads and s.batch == 1]
     return tuple(shape for shape in whole if shape.kv_tokens <= 32768)
 
 
-def _paged_grid() -> tuple[Shape, ...]:
+def _paged_grid() -> tuple[OperatorShape, ...]:
     return tuple(s for s in (*shapes.decode(), *shapes.verify()) if s.heads == s.dimensions.heads)
 
 

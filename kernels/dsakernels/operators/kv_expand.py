@@ -15,15 +15,15 @@ import torch
 
 from dsakernels import inputs as draw
 from dsakernels import shape as shapes
-from dsakernels.operator import Cost, Dtype, Operator
-from dsakernels.shape import Shape
+from dsakernels.operator import Dtype, MinimumCost, Operator
+from dsakernels.shape import OperatorShape
 
 
 @dataclass(frozen=True, slots=True)
 class ExpandInputs:
     """See the module's docstring."""
 
-    shape: Shape
+    shape: OperatorShape
     latent: torch.Tensor
     rope: torch.Tensor
     weight: torch.Tensor
@@ -35,7 +35,7 @@ class ExpandInputs:
         return self.shape.heads * (model.nope + model.value), self.shape.heads * (model.nope + model.rope)
 
 
-def make(shape: Shape, _dtype: Dtype, generator: torch.Generator) -> ExpandInputs:
+def make(shape: OperatorShape, _dtype: Dtype, generator: torch.Generator) -> ExpandInputs:
     """Fresh inputs on the generator's device."""
     model = shape.dimensions
     columns = shape.heads * (model.nope + model.value)
@@ -67,19 +67,21 @@ def split(inputs: ExpandInputs, output: torch.Tensor) -> tuple[torch.Tensor, tor
     return output[:first].view(tokens, heads, -1), output[first:].view(tokens, heads, -1)
 
 
-def cost(shape: Shape, _dtype: Dtype) -> Cost:
+def cost(shape: OperatorShape, _dtype: Dtype) -> MinimumCost:
     """Rows and weights once, product and keys written."""
     model = shape.dimensions
     columns = shape.heads * (model.nope + model.value)
     keys = shape.heads * (model.nope + model.rope)
     moved = 2 * (shape.total_kv * (model.width + columns + keys) + model.latent * columns)
-    return Cost(moved, 2 * shape.total_kv * model.latent * columns)
+    return MinimumCost(moved, 2 * shape.total_kv * model.latent * columns)
 
 
-def grid() -> tuple[Shape, ...]:
+def grid() -> tuple[OperatorShape, ...]:
     """Tokens to expand: one number for prefix and new ones together."""
     ranks = (("v3.2", 128), ("v3.2", 16), ("glm5", 64))
-    return tuple(Shape(m, h, 1, 1, kv) for m, h in ranks for kv in (1024, 2048, 3072, 4096, 8192, 12288, 16384, 32768))
+    return tuple(
+        OperatorShape(m, h, 1, 1, kv) for m, h in ranks for kv in (1024, 2048, 3072, 4096, 8192, 12288, 16384, 32768)
+    )
 
 
 KV_EXPAND = Operator(

@@ -17,20 +17,20 @@ import torch
 from dsakernels import inputs as draw
 from dsakernels import shape as shapes
 from dsakernels.kv_layout import GROUPS, PackedLayout
-from dsakernels.operator import Cost, Dtype, Operator, rows_of
-from dsakernels.shape import Shape
+from dsakernels.operator import Dtype, MinimumCost, Operator, rows_of
+from dsakernels.shape import OperatorShape
 
 
 @dataclass(frozen=True, slots=True)
 class QuantiseInputs:
     """See the module's docstring."""
 
-    shape: Shape
+    shape: OperatorShape
     rows: torch.Tensor
     layout: PackedLayout
 
 
-def make_rows(shape: Shape, _dtype: Dtype, generator: torch.Generator) -> QuantiseInputs:
+def make_rows(shape: OperatorShape, _dtype: Dtype, generator: torch.Generator) -> QuantiseInputs:
     """Fresh inputs on the generator's device."""
     model = shape.dimensions
     rows = draw.normal((shape.total_q, model.width), generator)
@@ -47,14 +47,14 @@ def pick_values(inputs: QuantiseInputs, output: torch.Tensor, rows: torch.Tensor
     return dequantised(output[rows], inputs.layout)
 
 
-def quantise_cost(shape: Shape, _dtype: Dtype) -> Cost:
+def quantise_cost(shape: OperatorShape, _dtype: Dtype) -> MinimumCost:
     """bfloat16 rows read, packed rows written; a comparison and a product a latent value."""
     model = shape.dimensions
-    return Cost(shape.total_q * (model.packed_bytes + 2 * model.width), 2 * shape.total_q * model.latent)
+    return MinimumCost(shape.total_q * (model.packed_bytes + 2 * model.width), 2 * shape.total_q * model.latent)
 
 
-def _quantise_grid() -> tuple[Shape, ...]:
-    return tuple(Shape("v3.2", 128, 1, new, new) for new in (1, 8, 64, 512, 1024, 2048, 4096, 8192, 16384))
+def _quantise_grid() -> tuple[OperatorShape, ...]:
+    return tuple(OperatorShape("v3.2", 128, 1, new, new) for new in (1, 8, 64, 512, 1024, 2048, 4096, 8192, 16384))
 
 
 KV_QUANTISE = Operator(
@@ -76,13 +76,13 @@ KV_QUANTISE = Operator(
 class DequantiseInputs:
     """See the module's docstring."""
 
-    shape: Shape
+    shape: OperatorShape
     cache: torch.Tensor
     slots: torch.Tensor
     layout: PackedLayout
 
 
-def make_cache(shape: Shape, _dtype: Dtype, generator: torch.Generator) -> DequantiseInputs:
+def make_cache(shape: OperatorShape, _dtype: Dtype, generator: torch.Generator) -> DequantiseInputs:
     """Fresh inputs on the generator's device."""
     model = shape.dimensions
     layout = PackedLayout(model.latent, model.rope)
@@ -105,16 +105,16 @@ def expected_values(inputs: DequantiseInputs, rows: torch.Tensor) -> torch.Tenso
     return dequantised(inputs.cache[inputs.slots[rows].long()], inputs.layout)
 
 
-def dequantise_cost(shape: Shape, _dtype: Dtype) -> Cost:
+def dequantise_cost(shape: OperatorShape, _dtype: Dtype) -> MinimumCost:
     """Packed rows and their numbers read, bfloat16 rows written; one product a latent value."""
     model = shape.dimensions
-    return Cost(shape.total_kv * (model.packed_bytes + 4 + 2 * model.width), shape.total_kv * model.latent)
+    return MinimumCost(shape.total_kv * (model.packed_bytes + 4 + 2 * model.width), shape.total_kv * model.latent)
 
 
-def _dequantise_grid() -> tuple[Shape, ...]:
+def _dequantise_grid() -> tuple[OperatorShape, ...]:
     """Prefixes of 1,024 to 128k tokens and batches of them; heads do not matter, so V3.2 stands for all."""
-    single = [Shape("v3.2", 128, 1, 1, kv) for kv in (1024, 4096, 16384, 65536, 131072)]
-    return (*single, *(Shape("v3.2", 128, batch, 1, 8192) for batch in (8, 32)))
+    single = [OperatorShape("v3.2", 128, 1, 1, kv) for kv in (1024, 4096, 16384, 65536, 131072)]
+    return (*single, *(OperatorShape("v3.2", 128, batch, 1, 8192) for batch in (8, 32)))
 
 
 KV_DEQUANTISE = Operator(

@@ -22,8 +22,8 @@ import torch
 from dsakernels import inputs as draw
 from dsakernels import shape as shapes
 from dsakernels.kv_layout import PackedLayout, unpack
-from dsakernels.operator import Cost, Dtype, Operator, rows_of
-from dsakernels.shape import Shape
+from dsakernels.operator import Dtype, MinimumCost, Operator, rows_of
+from dsakernels.shape import OperatorShape
 
 _BLOCK = 16
 
@@ -32,7 +32,7 @@ _BLOCK = 16
 class SparseInputs:
     """See the module's docstring. `table` [B, pages] int32, `slots` [B · L] int32: pool row of every token."""
 
-    shape: Shape
+    shape: OperatorShape
     dtype: Dtype
     q: torch.Tensor
     cache: torch.Tensor
@@ -48,7 +48,7 @@ class SparseInputs:
         return PackedLayout(self.shape.dimensions.latent, self.shape.dimensions.rope)
 
 
-def make(shape: Shape, dtype: Dtype, generator: torch.Generator) -> SparseInputs:
+def make(shape: OperatorShape, dtype: Dtype, generator: torch.Generator) -> SparseInputs:
     """Fresh inputs on the generator's device."""
     model = shape.dimensions
     table = draw.pages(shape, generator)
@@ -76,11 +76,13 @@ def redraw(inputs: SparseInputs, generator: torch.Generator) -> SparseInputs:
     return replace(inputs, q=_queries(inputs.shape, generator), selected=selected, indices=indices)
 
 
-def _queries(shape: Shape, generator: torch.Generator) -> torch.Tensor:
+def _queries(shape: OperatorShape, generator: torch.Generator) -> torch.Tensor:
     return draw.normal((shape.total_q, shape.heads, shape.dimensions.width), generator)
 
 
-def _selection(shape: Shape, slots: torch.Tensor, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+def _selection(
+    shape: OperatorShape, slots: torch.Tensor, generator: torch.Generator
+) -> tuple[torch.Tensor, torch.Tensor]:
     selected = draw.selection(shape, generator)
     return selected, torch.where(selected >= 0, slots[selected.clamp(min=0).long()], -1)
 
@@ -100,14 +102,14 @@ def _attend(inputs: SparseInputs, rows: torch.Tensor) -> torch.Tensor:
     return torch.einsum("thk,tkc->thc", weights, keys[:, :, : inputs.layout.latent])
 
 
-def cost(shape: Shape, dtype: Dtype) -> Cost:
+def cost(shape: OperatorShape, dtype: Dtype) -> MinimumCost:
     """Each selected row once (they cannot be more than there are), q, indices and out once."""
     model = shape.dimensions
     row = 2 * model.width if dtype == "bf16" else model.packed_bytes
     rows = min(shape.total_kv, shape.selected) * row
     vectors = 2 * shape.total_q * shape.heads * (model.width + model.latent)
     indices = 4 * shape.total_q * model.index_topk
-    return Cost(rows + vectors + indices, 2 * shape.selected * shape.heads * (model.width + model.latent))
+    return MinimumCost(rows + vectors + indices, 2 * shape.selected * shape.heads * (model.width + model.latent))
 
 
 TOLERANCE: dict[Dtype, float] = {"bf16": 2e-2, "fp8": 2e-2}

@@ -13,16 +13,16 @@ import torch
 
 from dsakernels import inputs as draw
 from dsakernels import shape as shapes
-from dsakernels.operator import Cost, Dtype, Operator
+from dsakernels.operator import Dtype, MinimumCost, Operator
 from dsakernels.operators.indexer import INDEXER_RAGGED
-from dsakernels.shape import Shape
+from dsakernels.shape import OperatorShape
 
 
 @dataclass(frozen=True, slots=True)
 class TopkInputs:
     """See the module's docstring. `back` [pool rows] int64: the position in its sequence of the token in a row."""
 
-    shape: Shape
+    shape: OperatorShape
     logits: torch.Tensor
     lengths: torch.Tensor
     slots: torch.Tensor
@@ -30,7 +30,7 @@ class TopkInputs:
     k: int
 
 
-def make(shape: Shape, _dtype: Dtype, generator: torch.Generator) -> TopkInputs:
+def make(shape: OperatorShape, _dtype: Dtype, generator: torch.Generator) -> TopkInputs:
     """Fresh inputs on the generator's device."""
     table = draw.pages(shape, generator)
     slots = draw.slots(table, shape)
@@ -67,12 +67,12 @@ def pick(inputs: TopkInputs, output: torch.Tensor, rows: torch.Tensor) -> torch.
     return found.masked_fill(bad.any(1, keepdim=True), torch.nan)
 
 
-def cost(shape: Shape, _dtype: Dtype) -> Cost:
+def cost(shape: OperatorShape, _dtype: Dtype) -> MinimumCost:
     """The logits seen are read once, K rows written and K of the table read; one comparison a logit."""
-    return Cost(4 * shape.visible + 8 * shape.total_q * shape.dimensions.index_topk, shape.visible)
+    return MinimumCost(4 * shape.visible + 8 * shape.total_q * shape.dimensions.index_topk, shape.visible)
 
 
-def _grid() -> tuple[Shape, ...]:
+def _grid() -> tuple[OperatorShape, ...]:
     prefill = INDEXER_RAGGED.grid()
     return (*prefill, *(s for s in (*shapes.decode(), *shapes.verify()) if s.heads == s.dimensions.heads))
 

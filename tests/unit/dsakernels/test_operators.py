@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from dsakernels.candidates import CANDIDATES
-from dsakernels.candidates.candidate import Candidate, Device, Package, obstacle
+from dsakernels.candidates.candidate import KernelCandidate, KernelDevice, RequiredPackage, why_not_here
 from dsakernels.operator import relative_error
 from dsakernels.operators import OPERATORS
-from dsakernels.shape import Shape, parse
+from dsakernels.shape import OperatorShape, parse
 
-CPU = [(c, d) for c in CANDIDATES if obstacle(c, Device("cpu", "cpu")) is None for d in c.dtypes]
+CPU = [(c, d) for c in CANDIDATES if why_not_here(c, KernelDevice("cpu", "cpu")) is None for d in c.dtypes]
 
 
 def answers(candidate, dtype, shape, seed=0):
@@ -50,7 +50,7 @@ def test_inputs_are_fresh_and_reproducible(name):
 
 
 def test_selection_is_local_and_sees_no_later_token():
-    shape = Shape("small", 8, 1, 64, 2048)
+    shape = OperatorShape("small", 8, 1, 64, 2048)
     inputs = OPERATORS["sparse_prefill"].make(shape, "bf16", torch.Generator().manual_seed(0))
     seen = torch.arange(2048 - 64 + 1, 2048 + 1).unsqueeze(1)
     assert bool((inputs.selected < seen).all())
@@ -60,14 +60,18 @@ def test_selection_is_local_and_sees_no_later_token():
 
 
 def test_the_sums_over_queries_that_costs_rest_on():
-    for shape in (Shape("small", 8, 2, 96, 96), Shape("small", 8, 1, 10, 69), Shape("small", 8, 3, 4, 512)):
+    for shape in (
+        OperatorShape("small", 8, 2, 96, 96),
+        OperatorShape("small", 8, 1, 10, 69),
+        OperatorShape("small", 8, 3, 4, 512),
+    ):
         seen = list(range(shape.kv_tokens - shape.q_tokens + 1, shape.kv_tokens + 1)) * shape.batch
         assert shape.visible == sum(seen)
         assert shape.selected == sum(min(n, 64) for n in seen)
 
 
 def test_a_shape_is_its_id():
-    shape = Shape("v3.2", 16, 4, 1024, 32768)
+    shape = OperatorShape("v3.2", 16, 4, 1024, 32768)
     assert parse(shape.id) == shape
     with pytest.raises(ValueError, match="not a shape"):
         parse("v3.2-b1")
@@ -77,7 +81,7 @@ def test_a_shape_is_its_id():
 
 def test_topk_that_takes_a_token_twice_or_of_another_sequence_is_wrong():
     operator = OPERATORS["topk_select"]
-    shape = Shape("small", 8, 2, 1, 256)
+    shape = OperatorShape("small", 8, 2, 1, 256)
     inputs = operator.make(shape, "bf16", torch.Generator().manual_seed(0))
     right = next(c for c in CANDIDATES if c.name == "torch_topk").bind(inputs)()
     rows = torch.arange(2)
@@ -91,7 +95,7 @@ def test_topk_that_takes_a_token_twice_or_of_another_sequence_is_wrong():
 
 def test_a_logit_smaller_by_one_bit_is_wrong_in_place_of_the_larger():
     operator = OPERATORS["topk_select"]
-    shape = Shape("v3.2", 128, 1, 1, 16384)
+    shape = OperatorShape("v3.2", 128, 1, 1, 16384)
     inputs = operator.make(shape, "bf16", torch.Generator().manual_seed(0))
     order = inputs.logits[0].argsort(descending=True)
     inputs.logits[0, order[inputs.k]] = inputs.logits[0, order[inputs.k - 1]].nextafter(torch.tensor(-torch.inf))
@@ -105,25 +109,27 @@ def test_a_logit_smaller_by_one_bit_is_wrong_in_place_of_the_larger():
 
 
 def here(**where):
-    return obstacle(Candidate("x", "sparse_decode", "", ("bf16",), lambda _: None, **where), Device("cpu", "cpu"))
+    return why_not_here(
+        KernelCandidate("x", "sparse_decode", "", ("bf16",), lambda _: None, **where), KernelDevice("cpu", "cpu")
+    )
 
 
 def test_why_a_candidate_does_not_run_here():
     assert here() is None
     assert here(archs=("sm90", "sm100")) == "runs on sm90, sm100, this is cpu"
-    assert here(package=Package("nothing", ("no-such-thing", "older-name"), "1")) == (
+    assert here(package=RequiredPackage("nothing", ("no-such-thing", "older-name"), "1")) == (
         "no-such-thing or older-name is not installed"
     )
-    assert here(package=Package("numpy", ("numpy",), "1.0")) is None
-    assert "needs 99 or newer" in here(package=Package("numpy", ("numpy",), "99"))
-    assert "needs 0.1 or newer, older than 1.0" in here(package=Package("numpy", ("numpy",), "0.1", "1.0"))
-    assert "does not import" in here(package=Package("numpy.no_such_module", ("numpy",), "1.0"))
+    assert here(package=RequiredPackage("numpy", ("numpy",), "1.0")) is None
+    assert "needs 99 or newer" in here(package=RequiredPackage("numpy", ("numpy",), "99"))
+    assert "needs 0.1 or newer, older than 1.0" in here(package=RequiredPackage("numpy", ("numpy",), "0.1", "1.0"))
+    assert "does not import" in here(package=RequiredPackage("numpy.no_such_module", ("numpy",), "1.0"))
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp8"])
 def test_one_logit_whose_terms_cancel_is_held_against_its_terms(dtype):
     """The first decode step sees one token: its only logit may be next to nothing, its rounding errors are not."""
-    operator, shape, rows = OPERATORS["indexer_paged"], Shape("v3.2", 128, 1, 1, 1), torch.arange(1)
+    operator, shape, rows = OPERATORS["indexer_paged"], OperatorShape("v3.2", 128, 1, 1, 1), torch.arange(1)
     candidate = next(c for c in CANDIDATES if c.name == "torch_by_head" and c.operator == operator.name)
     for seed in range(40):
         inputs = operator.make(shape, dtype, torch.Generator().manual_seed(seed))
@@ -134,7 +140,7 @@ def test_one_logit_whose_terms_cancel_is_held_against_its_terms(dtype):
 
 
 def test_with_many_tokens_the_terms_norm_is_the_logits():
-    operator, shape, rows = OPERATORS["indexer_ragged"], Shape("v3.2", 128, 1, 16, 512), torch.arange(16)
+    operator, shape, rows = OPERATORS["indexer_ragged"], OperatorShape("v3.2", 128, 1, 16, 512), torch.arange(16)
     inputs = operator.make(shape, "bf16", torch.Generator().manual_seed(0))
     ratio = operator.norms(inputs, rows) / operator.expected(inputs, rows).norm(dim=-1)
     assert 0.4 < float(ratio.min()) <= float(ratio.max()) < 2

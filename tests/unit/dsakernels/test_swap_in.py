@@ -13,15 +13,15 @@ from dsabench.kernelbench.correctness import KernelCase, examine
 from dsabench.kernelbench.measure import time_interleaved
 from dsabench.kernelbench.request import TimingLimits
 from dsakernels.candidates import CANDIDATES
-from dsakernels.candidates.candidate import Device, obstacle
+from dsakernels.candidates.candidate import KernelDevice, why_not_here
 from dsakernels.inputs import PAGE
 from dsakernels.operators import OPERATORS
 from dsakernels.operators.hisparse_swap_in import buffered, missing, spoil
-from dsakernels.shape import Shape, parse
+from dsakernels.shape import OperatorShape, parse
 from unit.dsakernels import foreign_kernels
 
 OPERATOR = OPERATORS["hisparse_swap_in"]
-SMALL = Shape("small", 8, 8, 1, 256)
+SMALL = OperatorShape("small", 8, 8, 1, 256)
 GRID = parse("v3.2-h128-b2-q1-kv8192")
 BOTH = pytest.mark.parametrize("dtype", ["bf16", "fp8"])
 [COPIES] = [c for c in CANDIDATES if c.name == "torch_copy_missing"]
@@ -64,7 +64,7 @@ def test_another_draw_is_over_the_same_host_memory(dtype):
 
 def test_a_sequence_shorter_than_the_selection_has_all_of_its_tokens():
     for kv_tokens in (40, 1):
-        inputs = drawn(Shape("small", 8, 2, 1, kv_tokens))
+        inputs = drawn(OperatorShape("small", 8, 2, 1, kv_tokens))
         assert is_right(inputs, COPIES.bind(inputs)())
         assert OPERATOR.parts(inputs.shape) >= 1  # a check counts rows by it, and would never end
 
@@ -144,7 +144,7 @@ def test_one_wrong_row_among_thousands_is_found():
 
 
 def test_a_place_in_another_sequences_rows_or_for_no_token_is_wrong():
-    shape = Shape("small", 8, 2, 1, 40)  # fewer tokens than are selected
+    shape = OperatorShape("small", 8, 2, 1, 40)  # fewer tokens than are selected
     inputs = OPERATOR.make(shape, "bf16", torch.Generator().manual_seed(0))
     right, rows = COPIES.bind(inputs)(), torch.arange(2)
     assert bool(OPERATOR.pick(inputs, right, rows).isfinite().all())
@@ -177,9 +177,9 @@ def test_timed_calls_are_renewed_each(monkeypatch):
 
 
 def test_why_sglangs_kernel_does_not_run():
-    assert obstacle(SGLANG, Device("cpu", "cpu")) == "needs a GPU"
+    assert why_not_here(SGLANG, KernelDevice("cpu", "cpu")) == "needs a GPU"
     if find_spec("sglang") is None:
-        assert obstacle(SGLANG, Device("cuda", "sm90")) == "sglang is not installed"
+        assert why_not_here(SGLANG, KernelDevice("cuda", "sm90")) == "sglang is not installed"
     assert SGLANG.limit(parse("v3.2-h128-b1-q1-kv6144")).startswith("sequences of up to 6144 tokens lie in the buffer")
     assert all(SGLANG.limit(shape) is None for shape in (*OPERATOR.small, *OPERATOR.grid()))
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 import torch
 from dsakernels.operator import relative_error
 from dsakernels.operators import OPERATORS
-from dsakernels.shape import Shape
+from dsakernels.shape import OperatorShape
 from dsakernels.triton_kernels import indexer, sparse_attention
 
 def errors(name, shape, dtype, run):
@@ -29,9 +29,9 @@ def errors(name, shape, dtype, run):
 
 for kv, parts in ((40, 1), (300, 1), (300, 2)):
     for dtype in ("bf16", "fp8"):
-        errors("sparse_decode", Shape("small", 8, 3, 1, kv), dtype, lambda i: sparse_attention.attend(
+        errors("sparse_decode", OperatorShape("small", 8, 3, 1, kv), dtype, lambda i: sparse_attention.attend(
             i.q, i.cache, i.indices, latent=i.layout.latent, scale=i.scale, parts=parts))
-errors("indexer_paged", Shape("small", 8, 2, 4, 150), "bf16", lambda i: indexer.logits(
+errors("indexer_paged", OperatorShape("small", 8, 2, 4, 150), "bf16", lambda i: indexer.logits(
     i.q, i.k, i.scale, i.weights, torch.arange(300, dtype=torch.int32), batch=2))
 """
 

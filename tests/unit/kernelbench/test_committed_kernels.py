@@ -22,7 +22,7 @@ from dsabench.reporting.kernel_shares import shares
 from dsabench.results.tuned_tables import read_table
 from dsabench.tuners.observed import of_kernels
 from dsabench.tuners.target import target_of
-from dsakernels.candidates.candidate import Device
+from dsakernels.candidates.candidate import KernelDevice
 
 RESULTS = Path(__file__).parents[3] / "results/h200"
 
@@ -76,7 +76,7 @@ def points_of(words: list[str]) -> Iterator[KernelPoint]:
             dtypes = [
                 one for one in operator.dtypes if one in candidate.dtypes and one in (request.dtypes or operator.dtypes)
             ]
-            for shape in selection.shapes(request, operator, Device("cuda", "sm90")):
+            for shape in selection.shapes(request, operator, KernelDevice("cuda", "sm90")):
                 yield from (KernelPoint(operator.name, candidate.name, shape.id, dtype) for dtype in dtypes)
 
 

@@ -12,11 +12,11 @@ from dsabench.kernelbench.correctness import ROWS, CandidateFault, KernelCase, _
 from dsakernels.candidates import CANDIDATES
 from dsakernels.operators import OPERATORS
 from dsakernels.operators.kv_expand import split
-from dsakernels.shape import Shape
+from dsakernels.shape import OperatorShape
 from unit.dsakernels import foreign_kernels
 
 DECODE = OPERATORS["sparse_decode"]
-CASE = KernelCase(DECODE, Shape("small", 8, 8, 1, 256), "bf16", "cpu", seed=0)
+CASE = KernelCase(DECODE, OperatorShape("small", 8, 8, 1, 256), "bf16", "cpu", seed=0)
 RIGHT = next(c for c in CANDIDATES if c.operator == "sparse_decode" and c.name == "torch_flashmla_sparse")
 
 
@@ -55,7 +55,11 @@ def test_rows_that_a_second_call_leaves_unwritten_are_found():
     assert found.rel_err is None
 
 
-PREFILL, STEP, SWAP = Shape("small", 8, 1, 320, 320), Shape("small", 8, 66, 4, 64), Shape("small", 8, 264, 1, 256)
+PREFILL, STEP, SWAP = (
+    OperatorShape("small", 8, 1, 320, 320),
+    OperatorShape("small", 8, 66, 4, 64),
+    OperatorShape("small", 8, 264, 1, 256),
+)
 STEPS = {"indexer_paged": STEP, "sparse_decode": STEP, "mtp_verify": STEP, "hisparse_swap_in": SWAP}
 """Of more rows than are drawn."""
 
@@ -103,14 +107,14 @@ def test_one_wrong_value_of_one_head_does_not_hide_among_128():
 
         return nearly
 
-    case = KernelCase(OPERATORS["kv_expand"], Shape("v3.2", 128, 1, 1, 4), "bf16", "cpu", seed=0)
+    case = KernelCase(OPERATORS["kv_expand"], OperatorShape("v3.2", 128, 1, 1, 4), "bf16", "cpu", seed=0)
     found = examine(case, [replace(right, bind=bind), replace(right, name="right")]).verdicts
     assert found["right"].is_right
     assert not found[right.name].is_right
 
 
 def test_a_cpu_without_the_memory_is_no_fault_of_a_kernel():
-    vast = KernelCase(DECODE, Shape("small", 8, 1, 1, 10**13), "bf16", "cpu", seed=0)
+    vast = KernelCase(DECODE, OperatorShape("small", 8, 1, 1, 10**13), "bf16", "cpu", seed=0)
     found = try_call(lambda: examine(vast, [RIGHT]), "cpu")
     assert isinstance(found, CandidateFault)
     assert found.is_memory
@@ -122,7 +126,7 @@ def test_a_swap_that_copies_nothing_is_found_behind_one_that_copied():
     def lazy(inputs):
         return right.bind(replace(inputs, buffer=inputs.buffer.clone()))  # the right places; the rows go elsewhere
 
-    case = KernelCase(OPERATORS["hisparse_swap_in"], Shape("small", 8, 8, 1, 256), "bf16", "cpu", seed=0)
+    case = KernelCase(OPERATORS["hisparse_swap_in"], OperatorShape("small", 8, 8, 1, 256), "bf16", "cpu", seed=0)
     found = examine(case, [right, replace(right, name="lazy", bind=lazy)]).verdicts
     assert found["torch_copy_missing"].is_right
     assert not found["lazy"].is_right
@@ -168,7 +172,7 @@ def test_one_selected_row_that_is_missed_is_found_in_the_head_that_needs_it():
 
 
 Q8 = next(c for c in CANDIDATES if c.name == "flashmla_sparse_q8")
-FRESH = KernelCase(OPERATORS["sparse_prefill"], Shape("v3.2", 16, 1, 40, 40), "fp8", "cpu", seed=0)
+FRESH = KernelCase(OPERATORS["sparse_prefill"], OperatorShape("v3.2", 16, 1, 40, 40), "fp8", "cpu", seed=0)
 
 
 def test_one_that_rounds_its_inputs_is_held_to_what_it_was_given_and_its_whole_error_is_told(monkeypatch):

@@ -8,9 +8,9 @@ from dsabench.kernelbench.measure import time_interleaved
 from dsabench.kernelbench.request import TimingLimits
 from dsakernels.candidates import CANDIDATES
 from dsakernels.operators import OPERATORS
-from dsakernels.shape import Shape
+from dsakernels.shape import OperatorShape
 
-CASE = KernelCase(OPERATORS["sparse_decode"], Shape("small", 8, 8, 1, 256), "bf16", "cpu", seed=0)
+CASE = KernelCase(OPERATORS["sparse_decode"], OperatorShape("small", 8, 8, 1, 256), "bf16", "cpu", seed=0)
 SOUND = next(c for c in CANDIDATES if c.operator == "sparse_decode" and c.name == "torch_flashmla_sparse")
 LIMITS = TimingLimits(min_samples=6, max_samples=6, half_width=1e6)
 

@@ -10,9 +10,9 @@ import torch
 from dsabench.kernelbench import measure
 from dsabench.kernelbench.correctness import KernelCase
 from dsabench.kernelbench.timers import MachineCeilings, measure_ceilings, timer_for
-from dsakernels.candidates.candidate import Renewing
+from dsakernels.candidates.candidate import RestoringCall
 from dsakernels.operators import OPERATORS
-from dsakernels.shape import Shape
+from dsakernels.shape import OperatorShape
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -24,7 +24,7 @@ def counted(device):
     def run():
         return total.add_(1)
 
-    return total, Renewing(run, total.zero_)
+    return total, RestoringCall(run, total.zero_)
 
 
 def test_a_call_is_renewed_before_each_run_and_only_the_run_is_timed():
@@ -38,7 +38,7 @@ def test_a_call_is_renewed_before_each_run_and_only_the_run_is_timed():
         order.append("ran")
         return torch.empty(0)
 
-    timer = timer_for("cpu", [Renewing(run, renew)])
+    timer = timer_for("cpu", [RestoringCall(run, renew)])
     order.clear()
     timer._inner = 3
     assert timer.sample() < 5_000  # a renewal takes 20,000 µs
@@ -61,7 +61,7 @@ def test_a_replay_is_renewed_before_each_sample(captures):
 
 
 def test_the_floor_is_the_hosts_link_where_that_was_measured():
-    case = KernelCase(OPERATORS["hisparse_swap_in"], Shape("v3.2", 128, 8, 1, 8192), "bf16", "cpu", seed=0)
+    case = KernelCase(OPERATORS["hisparse_swap_in"], OperatorShape("v3.2", 128, 8, 1, 8192), "bf16", "cpu", seed=0)
     without = measure._floor(case, MachineCeilings(4.0, 800.0))
     told = measure._floor(case, MachineCeilings(4.0, 800.0, link_gb_s=50.0))
     assert told["link_bytes"] == 8 * 205 * 1152
@@ -71,7 +71,7 @@ def test_the_floor_is_the_hosts_link_where_that_was_measured():
         name: without[name] for name in ("bytes", "flops", "floor_us", "ceiling_tb_s", "ceiling_tflop_s")
     }
     assert without["floor_us"] < told["floor_us"] / 20
-    attention = KernelCase(OPERATORS["sparse_decode"], Shape("v3.2", 128, 8, 1, 8192), "bf16", "cpu", seed=0)
+    attention = KernelCase(OPERATORS["sparse_decode"], OperatorShape("v3.2", 128, 8, 1, 8192), "bf16", "cpu", seed=0)
     assert measure._floor(attention, MachineCeilings(4.0, 800.0, 50.0)) == measure._floor(
         attention, MachineCeilings(4.0, 800.0)
     )
