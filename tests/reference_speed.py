@@ -1,6 +1,6 @@
 """Speed of the reference engine, without HTTP: decode, prefill, dense against sparse prefill, HiSparse.
 
-    python tests/reference_speed.py speed [--rounds 3] [--against OTHER_CHECKOUT]…
+    python tests/reference_speed.py speed [--model trained] [--rounds 3] [--against OTHER_CHECKOUT]…
     python tests/reference_speed.py crossover
     python tests/reference_speed.py hisparse
 
@@ -18,7 +18,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
@@ -27,29 +30,32 @@ Clock = Callable[[], float]
 LENGTHS = (128, 256, 512, 1024, 2048, 4096, 8192)
 
 
-def make_engine(*flags: str, **env: str) -> Any:
-    """An engine of this checkout, or of an older one that had its flags elsewhere."""
-    try:
-        from dsabench.serving.arguments import parse
-        from dsabench.serving.resolve import resolve
-    except ImportError:
-        from dsabench.reference.arguments import parse
+def found(*names: str) -> ModuleType:
+    """The first of these modules that there is: a checkout that is compared with may be older and have it elsewhere."""
+    for name in names[:-1]:
+        with suppress(ImportError):
+            return import_module(name)
+    return import_module(names[-1])
 
-        from dsabench.reference.settings import resolve
-    from dsabench.reference.engine import Engine
 
-    words = ["--model-path", "small", "--log-level", "error", *flags]  # a thread per core that the process may use
-    engine = Engine(resolve(parse(words), env))
+def settings_module() -> Any:
+    return found("dsabench.reference.server.resolve", "dsabench.serving.resolve")
+
+
+def make_engine(*flags: str, model: str = "small", **env: str) -> Any:
+    """An engine of this checkout, or of an older one."""
+    parse = found("dsabench.reference.server.arguments", "dsabench.serving.arguments").parse
+    engine_class = found("dsabench.reference.engine.engine", "dsabench.reference.engine").Engine
+    words = ["--model-path", model, "--log-level", "error", *flags]  # a thread per core that the process may use
+    engine = engine_class(settings_module().resolve(parse(words), env))
     engine.warm_up()
     return engine
 
 
 def add(engine: Any, length: int, new: int, seed: int) -> Any:
-    from dsabench.reference.request import Request, Sampling
-
+    requests = found("dsabench.reference.engine.request", "dsabench.reference.request")
     prompt = random.Random(seed).choices(range(256), k=length)
-    older = {"listen": print} if "listen" in Request.__dataclass_fields__ else {}
-    request = Request(f"{seed}", prompt, Sampling(new, temperature=0.0, ignore_eos=True), **older)
+    request = requests.Request(f"{seed}", prompt, requests.Sampling(new, temperature=0.0, ignore_eos=True))
     engine.scheduler.add(request)
     return request
 
@@ -74,9 +80,9 @@ def prefill_tok_s(engine: Any, length: int, clock: Clock = time.perf_counter) ->
     return length / seconds
 
 
-def measure_once() -> None:
+def measure_once(model: str) -> None:
     """One round of a checkout, in a process of its own."""
-    engine = make_engine(*PLAIN)
+    engine = make_engine(*PLAIN, model=model)
     prefill_tok_s(engine, 2048)
     found: dict[str, float] = {}
     for name, clock in (("tok_s", time.perf_counter), ("tok_cpu_s", time.process_time)):
@@ -85,22 +91,24 @@ def measure_once() -> None:
     print(json.dumps(found))
 
 
-def speed(rounds: int, checkouts: list[Path]) -> None:
+def speed(model: str, rounds: int, checkouts: list[Path]) -> None:
     for number in range(rounds):
         for checkout in checkouts if number % 2 == 0 else checkouts[::-1]:
             env = os.environ | {"PYTHONPATH": f"{checkout / 'harness'}{os.pathsep}{checkout / 'kernels'}"}
-            done = subprocess.run([sys.executable, __file__, "once"], env=env, stdout=subprocess.PIPE, check=True)
-            print(json.dumps({"checkout": checkout.name, "round": number, **json.loads(done.stdout)}), flush=True)
+            words = [sys.executable, __file__, "once", "--model", model]
+            done = subprocess.run(words, env=env, stdout=subprocess.PIPE, check=True)
+            print(
+                json.dumps({"checkout": checkout.name, "model": model, "round": number, **json.loads(done.stdout)}),
+                flush=True,
+            )
 
 
 def crossover() -> None:
     """Prompt length → tokens per second of each prefill path, best of three in turns."""
-    from dsabench.serving.resolve import MHA_VARIABLE
-
     flags = ("--chunked-prefill-size", "-1", *PLAIN)
     engines = {
-        "dense_mha": make_engine(*flags, **{MHA_VARIABLE: "16384"}),
-        "flashmla_sparse": make_engine(*flags, **{MHA_VARIABLE: "0"}),
+        "dense_mha": make_engine(*flags, **{settings_module().MHA_VARIABLE: "16384"}),
+        "flashmla_sparse": make_engine(*flags, **{settings_module().MHA_VARIABLE: "0"}),
     }
     for length in LENGTHS:
         rates = dict.fromkeys(engines, 0.0)
@@ -145,13 +153,16 @@ def serve(cap: str, engine: Any, requests: int = 16, length: int = 8192, new: in
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("speed", "crossover", "hisparse", "once"))
+    parser.add_argument("--model", default="small", help="of `speed`")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--against", type=Path, action="append", default=[])
     args = parser.parse_args()
     if args.what == "speed":
-        speed(args.rounds, [ROOT, *args.against])
+        speed(args.model, args.rounds, [ROOT, *args.against])
+    elif args.what == "once":
+        measure_once(args.model)
     else:
-        {"once": measure_once, "crossover": crossover, "hisparse": hisparse}[args.what]()
+        {"crossover": crossover, "hisparse": hisparse}[args.what]()
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def last_rank(processes: list[psutil.Process]) -> psutil.Process:
     ("text", "choose", "named"),
     [
         (study(base=RANKS), last_rank, "killed from outside by SIGKILL"),
-        (study(runtime=PD), with_words("-m", "dsabench.serving.router"), "router: killed from outside by SIGKILL"),
+        (study(runtime=PD), with_words("-m", "dsabench.reference.router"), "router: killed from outside by SIGKILL"),
         (
             study(runtime=PD),
             with_words("--disaggregation-mode", "prefill"),

@@ -11,7 +11,7 @@ from dsabench.config.load import load_study
 from dsabench.errors import InputError
 from dsabench.results.journal import read_journal
 from dsabench.results.tuned_tables import read_table
-from unit.serving.serving import TABLES, serving
+from unit.reference.server.serving import TABLES, serving
 
 pytestmark = pytest.mark.slow
 

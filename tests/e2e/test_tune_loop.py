@@ -11,7 +11,7 @@ from dsabench.emit.tables import write_table
 from dsabench.model.tuned_table import ConstantRule
 from dsabench.results.tuned_tables import read_table
 from studies import SHORT_EVAL, STUDY, write_study
-from unit.serving.serving import MHA, TABLES, serving
+from unit.reference.server.serving import MHA, TABLES, serving
 
 pytestmark = pytest.mark.slow
 

@@ -14,11 +14,11 @@ import sys
 
 import torch
 
-from dsabench.reference.engine import Engine
-from dsabench.reference.request import Request, Sampling
-from dsabench.reference.sampler import never
-from dsabench.serving.arguments import parse
-from dsabench.serving.resolve import resolve
+from dsabench.reference.engine.engine import Engine
+from dsabench.reference.engine.request import Request, Sampling
+from dsabench.reference.engine.sampler import never
+from dsabench.reference.server.arguments import parse
+from dsabench.reference.server.resolve import resolve
 
 LENGTHS = (5, 100, 128, 129, 300, 700, 1500)
 """Of the prompts, in tokens: on both sides of index_topk, which is 128 for `small`."""

@@ -27,7 +27,7 @@ from dsabench.reference.runtime import ReferenceRuntime
 from dsabench.runtimes.command import Launch
 from dsabench.runtimes.protocol import Place
 from gpu.engine_texts import LENGTHS, NEW, prompt
-from unit.serving.serving import ROOT, serving
+from unit.reference.server.serving import ROOT, serving
 
 DEVICE = os.environ.get("DSABENCH_TEST_DEVICE", "cuda")
 BACKEND = "triton" if DEVICE == "cuda" else "flashmla_sparse"

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from unit.serving.serving import Server, serving
+from unit.reference.server.serving import Server, serving
 from unit.workshop import MARK, Workshop
 
 

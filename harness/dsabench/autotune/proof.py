@@ -21,11 +21,11 @@ from dsabench.model.record import Record
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.study import Budget, SearchSpace
 from dsabench.model.verdict import Verdict
+from dsabench.reference.server.tables import FOLDER_VARIABLE
 from dsabench.reporting.arms import Place, PlaceComparison, compare_places
 from dsabench.reporting.headings import headings
 from dsabench.reporting.verdict_markdown import percent, verdicts_markdown
 from dsabench.results.journal import Journal
-from dsabench.serving.tables import FOLDER_VARIABLE
 from dsabench.study.plan import DryRun
 from dsabench.study.study import Study
 

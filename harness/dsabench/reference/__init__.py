@@ -1,8 +1,6 @@
-"""A small but true DSA transformer and the engine that serves it; `dsabench.serving` makes a program of it.
+"""The reference runtime: a small but true DSA transformer, the engine that serves it, and a server with sglang's flags and endpoints.
 
-Read in this order: `sizes` (the models), `layers`, `experts`, `attention`, `paths` and `operators` (the mathematics, whose
-kernels are in `dsakernels`), `batch`, `transformer`, `weights`; `latent_cache` and `prefix_cache` (where tokens live),
-`hot_buffer` (HiSparse); `request`, `settings`, `scheduler`, `sampler`, `counters`, `engine` (continuous batching);
-`draft_head`, `speculation`, `verification` (MTP); `seat`, `sharding`, `ranks` (several processes). Its numbers describe
-itself, not sglang.
+`engine` is the model and continuous batching; `server` makes a program of it, `launch_server`; `router` joins prefill and
+decode servers; `runtime` is how dsabench starts it. `train` makes the weights in `trained`. Its numbers describe itself, not
+sglang.
 """

@@ -21,7 +21,7 @@ def main() -> None:
     facts = {"python": platform.python_version(), "torch": torch_version(), "version": None, "wheel_hash": None}
     if dsabench and dsakernels and (dsabench / "reference").is_dir():
         facts["version"] = version_of(dsabench / "__init__.py")
-        facts["wheel_hash"] = hash_of([dsabench / "reference", dsabench / "serving", dsakernels])
+        facts["wheel_hash"] = hash_of([dsabench / "reference", dsakernels])
     sys.stdout.write(json.dumps(facts) + "\n")
 
 

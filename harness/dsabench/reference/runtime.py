@@ -23,7 +23,7 @@ from dsabench.model.environment import RuntimeIdentity
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import ROUTER, SINGLE, Role, RoleHosts, RouterSpec
 from dsabench.model.value import KnobValue
-from dsabench.reference.sizes import SIZES
+from dsabench.reference.engine.sizes import SIZES
 from dsabench.runtimes.command import Launch
 from dsabench.runtimes.deployment import Deployment, ServerProgram, run_deployment
 from dsabench.runtimes.plan import LaunchPlan, PlannedProcess, instances_of, role_specs, router_words, settled_knobs
@@ -33,7 +33,7 @@ from dsabench.runtimes.readback import KnobReadback, read_knobs
 from dsabench.runtimes.sites import ROUTER_PORT, Post
 
 _MODULE = "dsabench.reference.launch_server"
-_ROUTER_MODULE = "dsabench.serving.router"
+_ROUTER_MODULE = "dsabench.reference.router"
 _IDENTIFY = Path(__file__).with_name("identify.py")
 _IDENTIFY_TIMEOUT_S = 60.0
 FLAGS = {

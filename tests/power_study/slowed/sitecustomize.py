@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-_ENGINE = "dsabench.reference.engine"
+_ENGINE = "dsabench.reference.engine.engine"
 
 
 def _slow_down(module: ModuleType, by: float) -> None:

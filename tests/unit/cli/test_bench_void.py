@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from unit.serving.serving import ROOT, Server, serving
+from unit.reference.server.serving import ROOT, Server, serving
 
 LOAD = "--dataset-name random-ids --tokenize-prompt --random-input-len 8 --random-output-len 16 --disable-tqdm"
 

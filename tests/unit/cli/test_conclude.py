@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from program import dsabench
-from unit.serving.serving import ROOT
+from unit.reference.server.serving import ROOT
 
 
 def conclude(folder: Path, *words: str) -> str:

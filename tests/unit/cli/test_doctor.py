@@ -16,7 +16,7 @@ from closed_port import nobody_listens
 from program import dsabench
 from unit.doctor.servers import Character
 from unit.doctor.servers import serving as serving_doctor
-from unit.serving.serving import environment, serving
+from unit.reference.server.serving import environment, serving
 
 
 def doctor(*words: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:

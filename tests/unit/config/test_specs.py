@@ -106,5 +106,5 @@ def test_names_of_settings(name: str) -> None:
 
 
 def test_the_config_knows_the_sizes_of_the_reference_model() -> None:
-    sizes = pytest.importorskip("dsabench.reference.sizes")
+    sizes = pytest.importorskip("dsabench.reference.engine.sizes")
     assert set(runtime_kinds()["reference"].models or ()) == set(sizes.SIZES)

@@ -15,7 +15,7 @@ from dsabench.doctor.chat_stream import ChatStream
 from dsabench.doctor.server import check_thinking, check_tools
 from dsabench.machine.checks import Finding
 from unit.doctor.servers import Character, Mishap, http, raw, serving
-from unit.serving.serving import Server
+from unit.reference.server.serving import Server
 
 LONG = 2000
 """Repeats of what is said: more than anybody waits for."""

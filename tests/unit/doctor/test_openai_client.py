@@ -10,7 +10,7 @@ from closed_port import nobody_listens
 from dsabench.doctor.ask import ServerProbe
 from dsabench.doctor.openai_client import check_openai_client
 from unit.doctor.servers import Character, http, raw, serving
-from unit.serving.serving import Server
+from unit.reference.server.serving import Server
 
 CHUNK = b'data: {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [%s]}\n\n'
 SAID = CHUNK % b'{"index": 0, "delta": {"content": "1"}, "finish_reason": null}'

@@ -13,7 +13,7 @@ from dsabench.doctor.run import DoctorOptions, run_checks
 from dsabench.errors import InputError
 from dsabench.machine.checks import Finding
 from unit.doctor.servers import CALL, Character, as_json, http, raw, serving
-from unit.serving.serving import Server
+from unit.reference.server.serving import Server
 
 
 async def look(character: Character, **options) -> dict[str, Finding]:

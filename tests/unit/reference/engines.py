@@ -6,12 +6,12 @@ import random
 
 import torch
 
-from dsabench.reference import layers
-from dsabench.reference.engine import Engine
-from dsabench.reference.experts import MixtureOfExperts
-from dsabench.reference.request import Request, Sampling
-from dsabench.serving.arguments import parse
-from dsabench.serving.resolve import MHA_VARIABLE, resolve
+from dsabench.reference.engine import layers
+from dsabench.reference.engine.engine import Engine
+from dsabench.reference.engine.experts import MixtureOfExperts
+from dsabench.reference.engine.request import Request, Sampling
+from dsabench.reference.server.arguments import parse
+from dsabench.reference.server.resolve import MHA_VARIABLE, resolve
 from dsakernels.kv_layout import PackedLayout, pack, unpack
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dsabench.reference.counters import Counters
-from dsabench.reference.sizes import SIZES
+from dsabench.reference.engine.counters import Counters
+from dsabench.reference.engine.sizes import SIZES
 from unit.reference.engines import engine, greedy, plain_logits, plain_mlp, prompt
-from unit.serving.serving import serving
+from unit.reference.server.serving import serving
 
 MOE = ("--model", "tiny-moe")
 FLOAT = ("--dtype", "float32")

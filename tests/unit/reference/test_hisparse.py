@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from dsabench.errors import InputError
-from dsabench.reference.request import Request, Sampling
-from dsabench.serving.arguments import parse
+from dsabench.reference.engine.request import Request, Sampling
+from dsabench.reference.server.arguments import parse
 from unit.reference.engines import engine, greedy, prompt
-from unit.serving.serving import serving
+from unit.reference.server.serving import serving
 
 FLOAT = ("--dtype", "float32")
 PLAIN = ("--disable-radix-cache",)

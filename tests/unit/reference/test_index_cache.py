@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from dsabench.errors import InputError
-from dsabench.reference import paths
+from dsabench.reference.engine import paths
 from dsabench.reference.runtime import render
-from dsabench.serving.arguments import parse
+from dsabench.reference.server.arguments import parse
 from unit.reference.engines import engine, greedy, plain_logits, prompt
-from unit.serving.serving import serving
+from unit.reference.server.serving import serving
 
 FLOAT = ("--dtype", "float32")
 TOPK = 32  # of `tiny`

@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from unit.reference.engines import prompt
-from unit.serving.serving import MHA, TABLES, serving
-from unit.serving.test_tables import TINY, table
+from unit.reference.server.serving import MHA, TABLES, serving
+from unit.reference.server.test_tables import TINY, table
 
 LONG = prompt(200)
 SHORT = prompt(20)

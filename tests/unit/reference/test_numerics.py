@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dsabench.reference import paths
+from dsabench.reference.engine import paths
 from unit.reference.engines import engine, greedy, plain_logits, prompt
 
 FLOAT = ("--dtype", "float32")

@@ -14,16 +14,16 @@ import pytest
 import torch
 
 from dsabench.errors import InputError
-from dsabench.reference import latent_cache, sharding, weights
-from dsabench.reference.batch import Batch, Prefill, Span
-from dsabench.reference.counters import Counters
-from dsabench.reference.seat import Seat
-from dsabench.reference.sizes import SIZES
-from dsabench.serving.arguments import parse
-from dsabench.serving.parallel import Parallel
+from dsabench.reference.engine import latent_cache, sharding, weights
+from dsabench.reference.engine.batch import Batch, Prefill, Span
+from dsabench.reference.engine.counters import Counters
+from dsabench.reference.engine.seat import Seat
+from dsabench.reference.engine.sizes import SIZES
+from dsabench.reference.server.arguments import parse
+from dsabench.reference.server.parallel import Parallel
 from slowness import slowness
 from unit.reference.engines import prompt
-from unit.serving.serving import serving
+from unit.reference.server.serving import serving
 
 FLOAT = ("--dtype", "float32")
 PROMPTS = [prompt(length, seed=length) for length in (5, 64, 200)]

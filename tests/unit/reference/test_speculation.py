@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from dsabench.errors import InputError
-from dsabench.reference.request import Request, Sampling
+from dsabench.reference.engine.request import Request, Sampling
 from dsabench.reference.runtime import render
-from dsabench.serving.arguments import parse
-from dsabench.serving.resolve import ACCEPT_VARIABLE, resolve
+from dsabench.reference.server.arguments import parse
+from dsabench.reference.server.resolve import ACCEPT_VARIABLE, resolve
 from unit.reference.engines import engine, greedy, prompt
-from unit.serving.serving import serving
+from unit.reference.server.serving import serving
 
 FLOAT = ("--dtype", "float32")
 EAGLE = ("--speculative-algorithm", "EAGLE")

@@ -16,13 +16,13 @@ from dsabench.config.load import load_eval
 from dsabench.errors import ConfigError
 from dsabench.evals.question import fill
 from dsabench.evals.readers.tasks import make_tasks
-from dsabench.reference import checkpoint
-from dsabench.reference.sizes import SIZES
+from dsabench.reference.engine import checkpoint
+from dsabench.reference.engine.sizes import SIZES
+from dsabench.reference.server.openai_messages import ChatBody, chat_prompt
 from dsabench.reference.train import __main__ as program
 from dsabench.reference.train import rows, scores, steps, texts
 from dsabench.reference.train.rows import Rows, asked, asked_in_steps
 from dsabench.reference.train.stages import STAGES, Stage
-from dsabench.serving.openai_messages import ChatBody, chat_prompt
 
 TEMPLATES = {
     name: (getattr(texts, name.removesuffix("_HELD_OUT")), getattr(texts, name))

@@ -12,14 +12,14 @@ from safetensors.torch import load_file
 from dsabench.config.runtime_kinds import has_random_weights
 from dsabench.errors import InputError
 from dsabench.model.runtime import RuntimeSpec
-from dsabench.reference import checkpoint
+from dsabench.reference.engine import checkpoint
+from dsabench.reference.engine.sizes import SIZES
 from dsabench.reference.runtime import _read_back
-from dsabench.reference.sizes import SIZES
 from dsabench.reference.train.network import DENSE, SPARSE, Network, in_front
 from dsabench.reference.train.rows import asked
 from dsabench.reference.train.texts import RecallSize, draw, draw_recall, draw_report
 from unit.reference.engines import engine, greedy
-from unit.serving.serving import serving
+from unit.reference.server.serving import serving
 
 TRAINED = ("--model", "trained")
 FLOAT = (*TRAINED, "--dtype", "float32")

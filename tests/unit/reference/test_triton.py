@@ -11,16 +11,16 @@ import pytest
 import torch
 
 from dsabench.errors import InputError
-from dsabench.serving.arguments import parse
-from dsabench.serving.resolve import resolve
+from dsabench.reference.server.arguments import parse
+from dsabench.reference.server.resolve import resolve
 
 TRITON = ("--dsa-prefill-backend", "triton", "--dsa-decode-backend", "triton")
 HOT = ("--disable-radix-cache", "--enable-hisparse", "--hisparse-config", '{"device_buffer_size": 128}')
 PROGRAM = """
 import os, sys
-from dsabench.reference.engine import Engine
-from dsabench.serving.arguments import parse
-from dsabench.serving.resolve import resolve
+from dsabench.reference.engine.engine import Engine
+from dsabench.reference.server.arguments import parse
+from dsabench.reference.server.resolve import resolve
 from unit.reference.engines import greedy, prompt
 
 def served(*flags):

@@ -21,7 +21,7 @@ import torch
 from safetensors.torch import save_file
 from torch.utils.data import DataLoader
 
-from dsabench.reference.sizes import SIZES
+from dsabench.reference.engine.sizes import SIZES
 from dsabench.reference.train import scores, steps
 from dsabench.reference.train.network import DENSE, SPARSE, Network
 from dsabench.reference.train.rows import Rows

@@ -13,8 +13,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from dsabench.reference.layers import rms_norm, rope_table, rotate, rotate_first
-from dsabench.reference.sizes import VOCABULARY, ModelSize
+from dsabench.reference.engine.layers import rms_norm, rope_table, rotate, rotate_first
+from dsabench.reference.engine.sizes import VOCABULARY, ModelSize
 
 _ROWS = 512
 """Queries whose selection is made at once."""

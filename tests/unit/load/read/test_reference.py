@@ -13,7 +13,7 @@ from dsabench.load.read.replies import READERS
 from dsabench.load.requests import EndpointName, LoadTarget
 from dsabench.model.sample import Prompt
 from unit.load.read.test_wire import post
-from unit.serving.serving import Server
+from unit.reference.server.serving import Server
 
 PROMPT = Prompt(12, 24, text="sparse attention")
 

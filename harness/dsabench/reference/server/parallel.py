@@ -1,0 +1,80 @@
+"""How many processes serve, and what each has of the model, under sglang's flags.
+
+`--tp-size T --dp-size D` is D replicas of T ranks each, over which heads and MLPs are split. With
+`--enable-dp-attention` there are T ranks in all: D groups of T / D ranks attend each to their own requests, and all T
+split the MLPs, through which the tokens of all groups go together (sglang 0.5.23 dp_attention.py). `--ep-size E` gives
+each of E sets of ranks whole experts, which T / E ranks split further.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dsabench.errors import InputError
+from dsabench.reference.engine.seat import Part, Seat
+from dsabench.reference.engine.sizes import ModelSize
+
+
+@dataclass(frozen=True, slots=True)
+class Parallel:
+    """Processes that serve together."""
+
+    tp: int = 1
+    dp: int = 1
+    ep: int = 1
+    dp_attention: bool = False
+
+    @property
+    def replicas(self) -> int:
+        """Models that share nothing."""
+        return 1 if self.dp_attention else self.dp
+
+    @property
+    def groups(self) -> int:
+        """Schedulers of a replica."""
+        return self.dp if self.dp_attention else 1
+
+    @property
+    def processes(self) -> int:
+        """Ranks of all replicas."""
+        return self.replicas * self.tp
+
+    def dp_rank(self, number: int) -> int:
+        """Replica, or DP attention group, of a process among the ranks of all replicas."""
+        return number // (self.tp // self.groups)
+
+    def seat(self, rank: int) -> Seat:
+        """What a rank of a replica has."""
+        heads, slices = self.tp // self.groups, self.tp // self.ep
+        return Seat(
+            group=rank // heads,
+            heads=Part(rank % heads, heads),
+            mlp=Part(rank, self.tp),
+            experts=Part(rank // slices, self.ep),
+            inside_expert=Part(rank % slices, slices),
+        )
+
+
+def check(parallel: Parallel, size: ModelSize) -> None:
+    """Refuse what cannot be split.
+
+    Raises:
+        InputError: one line with the flag and what would be allowed.
+
+    """
+    tp, dp, ep = parallel.tp, parallel.dp, parallel.ep
+    if parallel.dp_attention and (dp == 1 or tp % dp):
+        raise InputError(
+            f"--enable-dp-attention: --dp-size {dp} is not allowed (allowed: 2 or more that divide --tp-size {tp})"
+        )
+    if ep > 1 and size.experts is None:
+        raise InputError(f"--ep-size: {size.name} has no experts (allowed: 1)")
+    if tp % ep:
+        raise InputError(f"--ep-size: {ep} does not divide --tp-size {tp}")
+    split = {"heads": (size.heads, tp // parallel.groups), "columns of the MLP": (size.intermediate, tp)}
+    if size.experts is not None:
+        split["experts"] = (size.experts.routed, ep)
+        split["columns of the shared expert"] = (size.experts.intermediate, tp)
+    for what, (total, ranks) in split.items():
+        if total % ranks:
+            raise InputError(f"--tp-size: {ranks} ranks cannot share the {total} {what} of {size.name} equally")

@@ -1,0 +1,126 @@
+"""`python -m dsabench.reference.launch_server --model-path small --port 30000 …`.
+
+Exit codes: 0 stopped by a signal, 1 the engine failed, 2 a flag, environment variable or table is wrong (one line),
+3 the address is in use (one line).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+
+from aiohttp import web
+
+from dsabench.errors import InputError
+from dsabench.reference.server.allocator import keep_freed_memory
+from dsabench.reference.server.arguments import ServerArgs, parse
+from dsabench.reference.server.family import ENDING, Member, RankDiedError, family
+from dsabench.reference.server.log_format import LOG_TIME, log_format
+from dsabench.reference.server.server import Server
+from dsabench.reference.server.worker import Worker
+
+_log = logging.getLogger(__name__)
+_GRACE_S = 1.0
+"""For running requests after a signal."""
+_CLOSE_S = 0.5
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve until SIGTERM or SIGINT; returns the exit code."""
+    try:
+        args = parse(sys.argv[1:] if argv is None else argv)
+        listener = _listen(args)
+        keep_freed_memory()
+        logging.basicConfig(
+            level=args.log_level.upper(),
+            stream=sys.stderr,
+            format=log_format(),
+            datefmt=LOG_TIME,
+        )
+        logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
+        with listener, family(args, args.parallel, listener.close) as replicas:
+            return asyncio.run(_serve(args, listener, replicas))
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201 (one line for whoever typed the command)
+        return 2
+    except _AddressInUseError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        return 3
+
+
+class _AddressInUseError(Exception):
+    pass
+
+
+def _listen(args: ServerArgs) -> socket.socket:
+    """Bind before anything slow, so that a taken port is known at once."""
+    try:
+        return socket.create_server((args.host, args.port))
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise _AddressInUseError(f"{args.host}:{args.port}: address already in use") from error
+        raise InputError(f"--host {args.host} --port {args.port}: {error.strerror}") from error
+
+
+async def _serve(args: ServerArgs, listener: socket.socket, replicas: list[list[Member]]) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in ENDING:
+        loop.add_signal_handler(number, stop.set)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+    worker = Worker(replicas, args.parallel)
+    server = Server(args, worker)
+    runner = web.AppRunner(server.application(), handler_cancellation=True, shutdown_timeout=_CLOSE_S, access_log=None)
+    await runner.setup()
+    await web.SockSite(runner, listener).start()
+    _log.info("Listening on http://%s:%d", *listener.getsockname()[:2])
+    async with AsyncExitStack() as stack:
+        if args.disaggregation_mode == "prefill":
+            await stack.enter_async_context(server.counter.open(args.host, args.disaggregation_bootstrap_port))
+        engine = await _until_stopped(server, worker, stop)
+        _hear_no_more(loop)
+    await runner.cleanup()
+    return _exit_code(engine.exception())
+
+
+def _hear_no_more(loop: asyncio.AbstractEventLoop) -> None:
+    """What is left takes no time, and the loop's end would give a second Ctrl-C its traceback back."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # of no use where another thread is told
+    for number in ENDING:
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
+
+
+async def _until_stopped(server: Server, worker: Worker, stop: asyncio.Event) -> asyncio.Task[None]:
+    """The engine's task, which is done."""
+    engine = asyncio.create_task(worker.run())
+    stopped = asyncio.create_task(stop.wait())
+    await asyncio.wait({engine, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    if not engine.done():
+        _log.info("Signal received. Draining requests and shutting down...")
+        await server.drain(_GRACE_S)
+        worker.stop()
+        await asyncio.wait({engine})
+    stopped.cancel()
+    return engine
+
+
+def _exit_code(error: BaseException | None) -> int:
+    if isinstance(error, InputError):
+        raise error
+    if isinstance(error, RankDiedError):
+        _log.critical("Scheduler hit an exception: %s", error)
+        return error.exit_code
+    if error is not None:
+        raise error
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,7 +1,0 @@
-"""The reference runtime as a program: sglang's flags and HTTP endpoints over the engines of `dsabench.reference`.
-
-`arguments`, `overrides`, `hisparse`, `parallel`, `devices`, `tables` and `resolve` make settings of flags, environment and
-tuned tables; `family`, `calls`, `rank` and `worker` run engines in processes of their own; `asked`, `messages`, `exchange`,
-`openai_messages`, `openai`, `metrics` and `server` answer HTTP; `parcels`, `handover` and `router` join prefill and decode
-servers. `launch_server` is the program (`early` its first moments), started as `python -m dsabench.reference.launch_server`.
-"""
