@@ -8,7 +8,7 @@ import torch
 
 from dsabench.reference.engine import layers
 from dsabench.reference.engine.engine import Engine
-from dsabench.reference.engine.experts import MixtureOfExperts
+from dsabench.reference.engine.layers import MixtureOfExperts
 from dsabench.reference.engine.request import Request, Sampling
 from dsabench.reference.server.arguments import parse
 from dsabench.reference.server.resolve import MHA_VARIABLE, resolve

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from dsabench.errors import InputError
-from dsabench.reference.engine import paths
 from dsabench.reference.runtime import render
 from dsabench.reference.server.arguments import parse
+from dsakernels import indexer
 from unit.reference.engines import engine, greedy, plain_logits, prompt
 from unit.reference.server.serving import serving
 
@@ -27,13 +27,13 @@ def test_both_layers_see_what_the_first_selected(flags, monkeypatch):
     """The one selection is used as the mask of every layer of the plain model."""
     subject = engine(*FLOAT, *flags, *pattern("FS"), mha=0)
     tokens, new = prompt(120), 3
-    total, chosen, select = len(tokens) + new - 1, [], paths.indexer.select
+    total, chosen, select = len(tokens) + new - 1, [], indexer.select
 
     def kept(logits, lengths, k):
         chosen.append(select(logits, lengths, k))
         return chosen[-1]
 
-    monkeypatch.setattr(paths.indexer, "select", kept)
+    monkeypatch.setattr(indexer, "select", kept)
     ((output, logits),) = greedy(subject, tokens, new=new)
     rows = torch.cat(chosen)
     assert len(rows) == total, "one layer of two has selected"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dsabench.reference.engine import paths
+from dsakernels import indexer
 from unit.reference.engines import engine, greedy, plain_logits, prompt
 
 FLOAT = ("--dtype", "float32")
@@ -51,7 +51,7 @@ def test_beyond_topk_sparse_is_dense_under_the_selection(flags, monkeypatch):
     tokens, new = prompt(200), 3
     total = len(tokens) + new - 1
     chosen: list[torch.Tensor] = []
-    select = paths.indexer.select
+    select = indexer.select
 
     def checked(logits, lengths, k):
         before = logits.clone()
@@ -65,7 +65,7 @@ def test_beyond_topk_sparse_is_dense_under_the_selection(flags, monkeypatch):
         chosen.append(picked)
         return picked
 
-    monkeypatch.setattr(paths.indexer, "select", checked)
+    monkeypatch.setattr(indexer, "select", checked)
     ((output, logits),) = greedy(subject, tokens, new=new)
     masks = _masks(chosen, subject.settings.size.layers, len(tokens), total)
     assert bool((masks[0].sum(-1) == torch.arange(1, total + 1).clamp(max=TOPK)).all())

@@ -14,13 +14,12 @@ import pytest
 import torch
 
 from dsabench.errors import InputError
-from dsabench.reference.engine import latent_cache, sharding, weights
+from dsabench.reference.engine import kv_cache, sharding, weights
 from dsabench.reference.engine.batch import Batch, Prefill, Span
 from dsabench.reference.engine.counters import Counters
-from dsabench.reference.engine.seat import Seat
+from dsabench.reference.engine.layout import Parallel, Seat
 from dsabench.reference.engine.sizes import SIZES
 from dsabench.reference.server.arguments import parse
-from dsabench.reference.server.parallel import Parallel
 from slowness import slowness
 from unit.reference.engines import prompt
 from unit.reference.server.serving import serving
@@ -97,14 +96,14 @@ def test_speculation_with_two_ranks(alone):
 def test_parts_of_every_layer_add_up(parallel):
     """Attention and MLP of the ranks, summed by hand, against the whole layer's."""
     size = SIZES["tiny-moe"]
-    model = weights.build(size, 0, torch.float32, 256, "cpu")
+    model = weights.random_model(size, 0, torch.float32, 256, "cpu")
     slots = torch.arange(100)
     batch = Batch(
         torch.arange(100), slots, slots, slots, slots, "flashmla_sparse", Prefill((Span(0, 100, slots, slots),))
     )
     now = model.start(batch, Counters())
     x = torch.randn(100, size.hidden, generator=torch.Generator().manual_seed(1))
-    for block, cache in zip(model.blocks, latent_cache.allocate(size, 128, "bfloat16", "cpu"), strict=True):
+    for block, cache in zip(model.blocks, kv_cache.allocate(size, 128, "bfloat16", "cpu"), strict=True):
         parts = [sharding.shard_block(block, parallel.seat(rank)) for rank in range(parallel.tp)]
         whole = block.attention(x, now, cache)
         assert_close(sum(part.attention(x, now, cache) for part in parts), whole)

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from dsabench.reference.engine.prefix_cache import PagePool
+from dsabench.reference.engine.kv_cache import PagePool
 
 PAGE, PAGES = 2, 8
 

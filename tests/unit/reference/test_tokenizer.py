@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsabench.reference.engine.tokenizer import EOS, IncrementalDecoder, encode
+from dsabench.reference.engine.request import EOS, IncrementalDecoder, encode
 
 
 @given(st.text())

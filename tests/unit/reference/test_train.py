@@ -16,7 +16,7 @@ from dsabench.config.load import load_eval
 from dsabench.errors import ConfigError
 from dsabench.evals.question import fill
 from dsabench.evals.readers.tasks import make_tasks
-from dsabench.reference.engine import checkpoint
+from dsabench.reference.engine import weights
 from dsabench.reference.engine.sizes import SIZES
 from dsabench.reference.server.openai_messages import ChatBody, chat_prompt
 from dsabench.reference.train import __main__ as program
@@ -154,7 +154,7 @@ def test_an_interrupted_training_goes_on_where_it_was(tmp_path: Path, monkeypatc
     assert places == [(stage.name, step) for stage in TINY for step in range(4, stage.steps + 1, 4)]
     assert curve[3]["loss"] < 4.0  # guessing is ln 259 = 5.6
     assert list(json.loads((tmp_path / "scores.json").read_text())) == [stage.name for stage in TINY]
-    trunk, head = checkpoint.load(SIZES["trained"], torch.float32, 64, "cpu", tmp_path / "model.safetensors")
+    trunk, head = weights.trained_model(SIZES["trained"], torch.float32, 64, "cpu", tmp_path / "model.safetensors")
     assert len(trunk.blocks) == 6
     assert head.project.shape == (256, 512)
 

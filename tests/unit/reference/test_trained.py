@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from dsabench.config.runtime_kinds import has_random_weights
 from dsabench.errors import InputError
 from dsabench.model.runtime import RuntimeSpec
-from dsabench.reference.engine import checkpoint
+from dsabench.reference.engine import weights
 from dsabench.reference.engine.sizes import SIZES
 from dsabench.reference.runtime import _read_back
 from dsabench.reference.train.network import DENSE, SPARSE, Network, in_front
@@ -29,7 +29,7 @@ FLOAT = (*TRAINED, "--dtype", "float32")
 def network() -> Network:
     """The released weights in the form that was trained, in float32."""
     made = Network(SIZES["trained"])
-    made.load_state_dict({name: one.float() for name, one in load_file(checkpoint.FILE).items()})
+    made.load_state_dict({name: one.float() for name, one in load_file(weights.FILE).items()})
     return made
 
 
@@ -67,7 +67,7 @@ def test_the_draft_head_guesses_what_it_was_trained_to_guess(network):
     agreed = (network.logits(state).argmax(-1) == network.logits(hidden).argmax(-1)).float().mean()
     assert agreed > 0.7
     subject = engine(*FLOAT, "--speculative-algorithm", "EAGLE")
-    trunk, head = checkpoint.load(SIZES["trained"], torch.float32, 512, "cpu")
+    trunk, head = weights.trained_model(SIZES["trained"], torch.float32, 512, "cpu")
     assert torch.equal(head.project, network.layers[-1].eh_proj.weight)
     assert torch.equal(trunk.head, subject.model.head)
 
@@ -108,14 +108,14 @@ def test_speculation_changes_nothing_and_brings_two_tokens_a_pass():
 
 
 def test_another_file_is_refused_in_one_line(monkeypatch):
-    monkeypatch.setattr(checkpoint, "SHA256", "0" * 64)
+    monkeypatch.setattr(weights, "SHA256", "0" * 64)
     with pytest.raises(InputError, match="not the file that this version was released with"):
-        checkpoint.load(SIZES["trained"], torch.float32, 64, "cpu")
+        weights.trained_model(SIZES["trained"], torch.float32, 64, "cpu")
 
 
 def test_a_missing_file_is_refused_in_one_line(tmp_path):
     with pytest.raises(InputError, match="No such file"):
-        checkpoint.load(SIZES["trained"], torch.float32, 64, "cpu", tmp_path / "none")
+        weights.trained_model(SIZES["trained"], torch.float32, 64, "cpu", tmp_path / "none")
 
 
 async def test_several_servers_say_how_their_weights_were_loaded():

@@ -1,7 +1,8 @@
-"""The model and the engine that serves it.
+"""The model and the engine that serves it: DeepSeek Sparse Attention, to be read from top to bottom.
 
-Read in this order: `sizes` (the models), `layers`, `experts`, `attention`, `paths` and `operators` (the mathematics, whose
-kernels are in `dsakernels`), `batch`, `transformer`, `weights` and `checkpoint`; `latent_cache` and `prefix_cache` (where
-tokens live), `hot_buffer` (HiSparse); `tokenizer`, `request`, `settings`, `scheduler`, `sampler`, `counters`, `engine`
-(continuous batching); `draft_head`, `speculation`, `verification` (MTP); `seat`, `sharding`, `ranks` (several processes).
+The model: `sizes`, `layers` (what DSA leaves as it is), `kv_cache` (what is remembered of a token), `batch` (one forward pass),
+`indexer`, `sparse_attention`, `mla`, `transformer`, `weights`. Its kernels are in `dsakernels`.
+Several processes: `layout` (who has what), `ranks` (the sums between them), `sharding` (their parts of the weights).
+Serving: `request`, `settings`, `counters`, `scheduler` (continuous batching), `sampler`, `mtp` (drafts), `hot_buffer` (HiSparse),
+`engine`.
 """

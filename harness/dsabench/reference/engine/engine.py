@@ -9,19 +9,17 @@ from dataclasses import replace
 
 import torch
 
-from dsabench.reference.engine import checkpoint, draft_head, latent_cache, sharding, weights
+from dsabench.reference.engine import kv_cache, mtp, sharding, weights
 from dsabench.reference.engine.batch import Decode, Prefill, empty_batch
 from dsabench.reference.engine.counters import Counters
-from dsabench.reference.engine.draft_head import DraftHead
-from dsabench.reference.engine.latent_cache import LayerCache
+from dsabench.reference.engine.kv_cache import LayerCache
+from dsabench.reference.engine.mtp import Drafter, DraftHead, Verifier, keep_hidden
 from dsabench.reference.engine.ranks import ALONE, Ranks
 from dsabench.reference.engine.request import Request, Sampling
 from dsabench.reference.engine.sampler import Sampler
 from dsabench.reference.engine.scheduler import Scheduler, Step
 from dsabench.reference.engine.settings import Settings
-from dsabench.reference.engine.speculation import Drafter, keep_hidden
 from dsabench.reference.engine.transformer import Transformer
-from dsabench.reference.engine.verification import Verifier
 
 _log = logging.getLogger(__name__)
 _WINDOW_STEPS = 40
@@ -54,8 +52,8 @@ class Engine:
         """The whole model, and the draft head that was trained with it; without one it is distilled where it is asked for."""
         settings = self.settings
         if settings.size.is_trained:
-            return checkpoint.load(settings.size, settings.dtype, settings.context_length, settings.device)
-        model = weights.build(
+            return weights.trained_model(settings.size, settings.dtype, settings.context_length, settings.device)
+        model = weights.random_model(
             settings.size, settings.random_seed, settings.dtype, settings.context_length, settings.device
         )
         return model, None
@@ -64,7 +62,7 @@ class Engine:
         """Caches of the model's layers and of the draft head's, whose number is that behind the last."""
         settings = self.settings
         drafting = settings.draft_steps is not None
-        caches = latent_cache.allocate(
+        caches = kv_cache.allocate(
             replace(settings.size, layers=settings.size.layers + drafting),
             (settings.pages + 1) * settings.page_size,  # page 0 is padding
             settings.kv_cache_dtype,
@@ -79,7 +77,7 @@ class Engine:
         return caches
 
     def _make_drafter(self, whole: Transformer, head: DraftHead | None, steps: int) -> Drafter:
-        head = head or draft_head.distil(whole, self.settings.random_seed)
+        head = head or mtp.distil(whole, self.settings.random_seed)
         if self.model is not whole:
             alone = replace(self.model, ranks=replace(self.model.ranks, everyone=None))
             head = replace(head, trunk=alone, block=sharding.shard_for_group(head.block, self.model.ranks.seat))

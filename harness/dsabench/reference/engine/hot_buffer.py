@@ -22,8 +22,7 @@ from dataclasses import dataclass
 import torch
 
 from dsabench.reference.engine.counters import Counters
-from dsabench.reference.engine.latent_cache import LayerCache, slots_of
-from dsabench.reference.engine.prefix_cache import PagePool
+from dsabench.reference.engine.kv_cache import LayerCache, PagePool, slots_of
 from dsabench.reference.engine.request import Request
 from dsabench.reference.engine.settings import HiSparse
 

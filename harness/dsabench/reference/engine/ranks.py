@@ -11,7 +11,7 @@ import torch
 from torch import distributed
 from torch._C._distributed_c10d import TCPStore
 
-from dsabench.reference.engine.seat import Seat
+from dsabench.reference.engine.layout import Seat
 
 _HOST = "127.0.0.1"
 _TIMEOUT = timedelta(seconds=120)

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from dsabench.reference.engine.request import Request
+from dsabench.reference.engine.request import BOS, PAD, Request
 from dsabench.reference.engine.sizes import VOCABULARY
-from dsabench.reference.engine.tokenizer import BOS, PAD
 
 
 def never(logits: torch.Tensor) -> torch.Tensor:

@@ -16,8 +16,7 @@ import torch
 from dsabench.reference.engine.batch import Batch, Decode, Prefill, Span
 from dsabench.reference.engine.counters import Counters
 from dsabench.reference.engine.hot_buffer import HotBuffers
-from dsabench.reference.engine.latent_cache import LayerCache, Parcel, slots_of
-from dsabench.reference.engine.prefix_cache import PagePool
+from dsabench.reference.engine.kv_cache import LayerCache, PagePool, Parcel, slots_of
 from dsabench.reference.engine.request import Finish, Request
 from dsabench.reference.engine.settings import Settings
 

@@ -11,11 +11,10 @@ from dataclasses import replace
 
 import torch
 
-from dsabench.reference.engine.attention import Attention
-from dsabench.reference.engine.experts import MixtureOfExperts
-from dsabench.reference.engine.layers import GatedMlp
+from dsabench.reference.engine.layers import GatedMlp, MixtureOfExperts
+from dsabench.reference.engine.layout import Part, Seat
+from dsabench.reference.engine.mla import Attention
 from dsabench.reference.engine.ranks import Ranks
-from dsabench.reference.engine.seat import Part, Seat
 from dsabench.reference.engine.transformer import Block, Transformer
 
 

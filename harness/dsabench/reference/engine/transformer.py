@@ -8,12 +8,11 @@ from functools import partial
 import torch
 from torch.nn import functional
 
-from dsabench.reference.engine.attention import Attention
 from dsabench.reference.engine.batch import Batch, ForwardPass
 from dsabench.reference.engine.counters import Counters
-from dsabench.reference.engine.experts import MixtureOfExperts
-from dsabench.reference.engine.latent_cache import LayerCache
-from dsabench.reference.engine.layers import GatedMlp, rms_norm
+from dsabench.reference.engine.kv_cache import LayerCache
+from dsabench.reference.engine.layers import GatedMlp, MixtureOfExperts, rms_norm
+from dsabench.reference.engine.mla import Attention
 from dsabench.reference.engine.ranks import ALONE, Ranks, add_up
 from dsabench.reference.engine.sizes import ModelSize
 

@@ -1,17 +1,26 @@
-"""Seeded random weights. The same seed gives the same model in every dtype and on every device."""
+"""Where weights come from: drawn from a seed, or read from the file of those that were trained.
+
+The same seed gives the same model in every dtype and on every device. The file is safetensors with DeepSeek-V3.2's names.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
-from dsabench.reference.engine.attention import Attention, AttentionWeights, absorbed
-from dsabench.reference.engine.experts import MixtureOfExperts, Router
-from dsabench.reference.engine.layers import GatedMlp, rope_table
+from dsabench.errors import InputError
+from dsabench.reference.engine.layers import GatedMlp, MixtureOfExperts, Router, rope_table
+from dsabench.reference.engine.mla import Attention, AttentionWeights, absorbed
+from dsabench.reference.engine.mtp import DraftHead
 from dsabench.reference.engine.sizes import VOCABULARY, Experts, ModelSize
 from dsabench.reference.engine.transformer import Block, Transformer
 
+FILE = Path(__file__).parents[1] / "trained" / "model.safetensors"
+SHA256 = "da8698ca4e0dea54853b05a3ddec227a3b42aa9e29297aca903a9556b391061a"
+"""Of the file that the tables and scores of this package were made with."""
 _UNLIKELY = 0.25
 _BIAS = 0.05
 _PRINTABLE = slice(0x20, 0x7F)
@@ -36,7 +45,7 @@ class _Source:
         return tensor.to(self.device, self.dtype)
 
 
-def build(size: ModelSize, seed: int, dtype: torch.dtype, context: int, device: str) -> Transformer:
+def random_model(size: ModelSize, seed: int, dtype: torch.dtype, context: int, device: str) -> Transformer:
     """Make the model.
 
     The rows of the output projection for bytes that are no printable ASCII are shrunk, so that what a random model
@@ -44,7 +53,7 @@ def build(size: ModelSize, seed: int, dtype: torch.dtype, context: int, device: 
     """
     source = _Source(seed, dtype, device)
     embedding = source.draw(VOCABULARY, size.hidden, scale=size.hidden**0.5)
-    blocks = tuple(_block(size, source, layer) for layer in range(size.layers))
+    blocks = tuple(_random_block(size, source, layer) for layer in range(size.layers))
     head = source.draw(VOCABULARY, size.hidden)
     likely = head[_PRINTABLE].clone()
     head.mul_(_UNLIKELY)[_PRINTABLE] = likely
@@ -52,7 +61,7 @@ def build(size: ModelSize, seed: int, dtype: torch.dtype, context: int, device: 
     return Transformer(size, embedding, blocks, source.ones(size.hidden), head, rope)
 
 
-def _block(size: ModelSize, source: _Source, layer: int) -> Block:
+def _random_block(size: ModelSize, source: _Source, layer: int) -> Block:
     branch = (2 * size.layers) ** -0.5  # so that the residual stream does not grow with depth (GPT-2, section 2.3)
     mlp: GatedMlp | MixtureOfExperts
     if size.experts is None or layer < size.experts.dense_layers:
@@ -90,3 +99,59 @@ def _attention(size: ModelSize, source: _Source, branch: float) -> Attention:
         out=source.draw(size.hidden, size.heads * size.value, scale=branch),
     )
     return Attention(size, weights)
+
+
+def trained_model(
+    size: ModelSize, dtype: torch.dtype, context: int, device: str, file: Path = FILE
+) -> tuple[Transformer, DraftHead]:
+    """Read the model and its draft head, whose layer is the last.
+
+    Raises:
+        InputError: safetensors is not installed, or the file is missing or is another one.
+
+    """
+    found = _read(file, dtype, device)
+    blocks = tuple(_trained_block(size, found, layer) for layer in range(size.layers))
+    rope = rope_table(context, size.rope, size.rope_theta, "cpu").to(device, dtype)
+    trunk = Transformer(size, found["embed_tokens.weight"], blocks, found["norm.weight"], found["lm_head.weight"], rope)
+    return trunk, DraftHead(
+        trunk, found[f"layers.{size.layers}.eh_proj.weight"], _trained_block(size, found, size.layers)
+    )
+
+
+def _read(file: Path, dtype: torch.dtype, device: str) -> dict[str, torch.Tensor]:
+    try:
+        from safetensors.torch import load as parse  # noqa: PLC0415 (only this model needs it)
+    except ImportError as error:
+        raise InputError("--model trained needs the package safetensors (pip install safetensors)") from error
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise InputError(f"{file}: {error.strerror}") from error
+    if file == FILE and hashlib.sha256(data).hexdigest() != SHA256:
+        raise InputError(
+            f"{file}: not the file that this version was released with (its sha256 differs); install it again"
+        )
+    return {name: tensor.to(device, dtype) for name, tensor in parse(data).items()}
+
+
+def _trained_block(size: ModelSize, found: dict[str, torch.Tensor], layer: int) -> Block:
+    def of(name: str) -> torch.Tensor:
+        return found[f"layers.{layer}.{name}"]
+
+    attention = "self_attn."
+    down = ("q_a_proj.weight", "kv_a_proj_with_mqa.weight", "indexer.wk.weight", "indexer.weights_proj.weight")
+    weights = AttentionWeights(
+        down=torch.cat([of(attention + name) for name in down]),
+        q_norm=of(f"{attention}q_a_layernorm.weight"),
+        kv_norm=of(f"{attention}kv_a_layernorm.weight"),
+        index_norm=of(f"{attention}indexer.k_norm.weight"),
+        index_norm_bias=of(f"{attention}indexer.k_norm.bias"),
+        q_up=torch.cat((of(f"{attention}q_b_proj.weight"), of(f"{attention}indexer.wq_b.weight"))),
+        **absorbed(size, of(f"{attention}kv_b_proj.weight")),
+        out=of(f"{attention}o_proj.weight"),
+    )
+    mlp = GatedMlp(torch.cat((of("mlp.gate_proj.weight"), of("mlp.up_proj.weight"))), of("mlp.down_proj.weight"))
+    indexed = layer == size.layers or size.has_indexer(layer)  # the draft head selects for itself
+    norms = of("input_layernorm.weight"), of("post_attention_layernorm.weight")
+    return Block(norms[0], Attention(size, weights, indexed), norms[1], mlp)

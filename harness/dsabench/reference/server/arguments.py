@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Literal, NoReturn
 
 from dsabench.errors import InputError, nearest
+from dsabench.reference.engine import layout
+from dsabench.reference.engine.layout import Parallel
 from dsabench.reference.engine.settings import DecodeBackend, HiSparse, PrefillBackend
 from dsabench.reference.engine.sizes import SIZES
-from dsabench.reference.server import hisparse, overrides, parallel
+from dsabench.reference.server import hisparse, overrides
 from dsabench.reference.server.overrides import model_size
-from dsabench.reference.server.parallel import Parallel
 
 _DEFAULT_STEPS = 3  # sglang's auto_choose_speculative_params for DeepseekV32ForCausalLM
 _SIZES_OF_PARALLEL = {
@@ -112,7 +113,7 @@ def _check(args: ServerArgs) -> None:
         raise InputError(f"--max-total-tokens: {args.max_total_tokens} is less than a page of {args.page_size}")
     draft_steps_of(args)
     _check_hisparse(args)
-    parallel.check(args.parallel, model_size(args.model_path, args.json_model_override_args))
+    layout.check(args.parallel, model_size(args.model_path, args.json_model_override_args))
     longest = SIZES[args.model_path].context
     if args.context_length is not None and args.context_length > longest:
         raise InputError(

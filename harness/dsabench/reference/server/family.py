@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
 
-from dsabench.reference.engine.seat import Seat
+from dsabench.reference.engine.layout import Parallel, Seat
 from dsabench.reference.server.arguments import ServerArgs
-from dsabench.reference.server.parallel import Parallel
 from dsabench.signals import die_with_parent
 
 ENDING = (signal.SIGTERM, signal.SIGINT)

@@ -9,8 +9,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, Strict, ValidationError, model_validator
 
 from dsabench.errors import InputError
-from dsabench.reference.engine import tokenizer
-from dsabench.reference.engine.request import Accepted, Finish, Sampling
+from dsabench.reference.engine.request import Accepted, Finish, Sampling, encode
 from dsabench.reference.engine.sizes import VOCABULARY
 from dsabench.reference.server.asked import Asked, Meeting
 from dsabench.reference.server.calls import Update
@@ -202,7 +201,7 @@ def _ids(body: GenerateBody, many: int) -> list[str]:
 def _prompts(body: GenerateBody) -> list[list[int]]:
     if body.text is not None:
         texts = body.text if isinstance(body.text, list) else [body.text]
-        prompts = [tokenizer.encode(text) for text in texts]
+        prompts = [encode(text) for text in texts]
     else:
         assert body.input_ids is not None, "checked by the body"
         prompts = body.input_ids if body.is_batch else [body.input_ids]  # type: ignore[assignment,list-item]

@@ -9,7 +9,7 @@ from dataclasses import fields
 
 import torch
 
-from dsabench.reference.engine.latent_cache import LayerCache, Parcel
+from dsabench.reference.engine.kv_cache import LayerCache, Parcel
 
 
 def pack(parcel: Parcel) -> bytes:

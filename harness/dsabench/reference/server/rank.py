@@ -17,8 +17,8 @@ import torch
 from dsabench.errors import InputError
 from dsabench.reference.engine import ranks
 from dsabench.reference.engine.engine import Engine
+from dsabench.reference.engine.layout import Seat
 from dsabench.reference.engine.request import Request
-from dsabench.reference.engine.seat import Seat
 from dsabench.reference.engine.settings import Settings
 from dsabench.reference.server import parcels
 from dsabench.reference.server.arguments import ServerArgs

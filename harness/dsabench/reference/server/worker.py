@@ -12,6 +12,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 
 from dsabench.errors import InputError
+from dsabench.reference.engine.layout import Parallel
 from dsabench.reference.server.asked import Asked
 from dsabench.reference.server.calls import (
     Abort,
@@ -29,7 +30,6 @@ from dsabench.reference.server.calls import (
     Submit,
 )
 from dsabench.reference.server.family import Member, RankDiedError, end
-from dsabench.reference.server.parallel import Parallel
 
 _log = logging.getLogger(__name__)
 _WITNESSES_S = 0.3

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
-from dsabench.reference.engine.tokenizer import EOS
+from dsabench.reference.engine.request import EOS
 from dsabench.reference.train.texts import (
     RecallSize,
     RecallText,

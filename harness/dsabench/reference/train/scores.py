@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
-from dsabench.reference.engine.tokenizer import EOS
+from dsabench.reference.engine.request import EOS
 from dsabench.reference.train.network import SPARSE, AttentionMode, Network, in_front
 from dsabench.reference.train.rows import asked
 from dsabench.reference.train.steps import DRAFTS

@@ -8,10 +8,11 @@ import torch
 from torch.nn import functional
 
 from dsabench.reference.engine.batch import Decode, ForwardPass
-from dsabench.reference.engine.latent_cache import LayerCache
+from dsabench.reference.engine.indexer import IndexerQueries, LightningIndexer
+from dsabench.reference.engine.kv_cache import LayerCache
 from dsabench.reference.engine.layers import rms_norm, rotate, rotate_first
-from dsabench.reference.engine.paths import IndexQueries, SparsePaths, dense_mha
 from dsabench.reference.engine.sizes import ModelSize
+from dsabench.reference.engine.sparse_attention import SparseAttention, dense_mha
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class Projected:
     """[T, H, R], rotated."""
     rows: torch.Tensor
     """[T, D], normed latent and rotated part, as cached."""
-    index: IndexQueries | None
+    index: IndexerQueries | None
     index_k: torch.Tensor | None
     """[T, E]. Both are None where the layer has no indexer."""
 
@@ -99,7 +100,7 @@ class Attention:
             return Projected(q_nope, q_rope, rows, None, None)
         index_k, index_weights = torch.split(of_indexer, [size.index_dim, size.index_heads], dim=-1)
         index_k = functional.layer_norm(index_k, (size.index_dim,), w.index_norm, w.index_norm_bias, size.norm_eps)
-        index = IndexQueries(
+        index = IndexerQueries(
             rotate_first(index_q.view(-1, size.index_heads, size.index_dim), cos, sin),
             index_weights.float() * (size.index_heads * size.index_dim) ** -0.5,
         )
@@ -118,11 +119,12 @@ class Attention:
 
     def _sparse(self, new: Projected, now: ForwardPass, cache: LayerCache) -> torch.Tensor:
         batch = now.batch
-        paths = SparsePaths(self.size, cache, now.counters, batch.path, now.selected)
+        indexer = LightningIndexer(self.size, cache, now.counters, batch.path, now.selected)
+        sparse = SparseAttention(self.size, cache, now.counters, batch.path, indexer)
         q_latent = torch.bmm(new.q_nope.transpose(0, 1), self.weights.key_up).transpose(0, 1)
         q = torch.cat((q_latent, new.q_rope), dim=-1)
         if isinstance(batch.shape, Decode):
-            out = paths.decode(q, new.index, batch.shape)
+            out = sparse.decode(q, new.index, batch.shape)
         else:
-            out = torch.cat([paths.prefill(q, new.index, span) for span in batch.shape.spans])
+            out = torch.cat([sparse.prefill(q, new.index, span) for span in batch.shape.spans])
         return torch.bmm(out.transpose(0, 1), self.weights.value_up).transpose(0, 1).flatten(1)

@@ -1,9 +1,10 @@
 """How many processes serve, and what each has of the model, under sglang's flags.
 
-`--tp-size T --dp-size D` is D replicas of T ranks each, over which heads and MLPs are split. With
-`--enable-dp-attention` there are T ranks in all: D groups of T / D ranks attend each to their own requests, and all T
-split the MLPs, through which the tokens of all groups go together (sglang 0.5.23 dp_attention.py). `--ep-size E` gives
-each of E sets of ranks whole experts, which T / E ranks split further.
+`--tp-size T --dp-size D` is D replicas of T ranks each, over which heads and MLPs are split (Megatron-LM, 2019, section 3); the
+latent cache and the indexer, which all heads share, are on every rank. With `--enable-dp-attention` there are T ranks in all: D
+groups of T / D ranks attend each to their own requests, and all T split the MLPs, through which the tokens of all groups go
+together (sglang 0.5.23 dp_attention.py). `--ep-size E` gives each of E sets of ranks whole experts, which T / E ranks split
+further.
 """
 
 from __future__ import annotations
@@ -11,8 +12,44 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dsabench.errors import InputError
-from dsabench.reference.engine.seat import Part, Seat
 from dsabench.reference.engine.sizes import ModelSize
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of so many equal parts."""
+
+    index: int = 0
+    of: int = 1
+
+    def of_range(self, total: int) -> slice:
+        """Its share of 0 … total - 1."""
+        width = total // self.of
+        return slice(self.index * width, (self.index + 1) * width)
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """One rank of a replica and its parts of the model."""
+
+    group: int = 0
+    """Its scheduler's number; the ranks of a group take the same steps."""
+    heads: Part = Part()
+    """Among the ranks of its group."""
+    mlp: Part = Part()
+    """Among all ranks of the replica."""
+    experts: Part = Part()
+    inside_expert: Part = Part()
+
+    @property
+    def leads(self) -> bool:
+        """Whether it tells the server what its group generated."""
+        return self.heads.index == 0
+
+    @property
+    def groups(self) -> int:
+        """Schedulers of the replica."""
+        return self.mlp.of // self.heads.of
 
 
 @dataclass(frozen=True, slots=True)
