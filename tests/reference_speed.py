@@ -55,7 +55,8 @@ def make_engine(*flags: str, model: str = "small", **env: str) -> Any:
 def add(engine: Any, length: int, new: int, seed: int) -> Any:
     requests = found("dsabench.reference.engine.request", "dsabench.reference.request")
     prompt = random.Random(seed).choices(range(256), k=length)
-    request = requests.Request(f"{seed}", prompt, requests.Sampling(new, temperature=0.0, ignore_eos=True))
+    sampling = getattr(requests, "SamplingParams", None) or requests.Sampling
+    request = requests.Request(f"{seed}", prompt, sampling(new, temperature=0.0, ignore_eos=True))
     engine.scheduler.add(request)
     return request
 

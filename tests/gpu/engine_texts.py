@@ -15,8 +15,8 @@ import sys
 import torch
 
 from dsabench.reference.engine.engine import Engine
-from dsabench.reference.engine.request import Request, Sampling
-from dsabench.reference.engine.sampler import never
+from dsabench.reference.engine.request import Request, SamplingParams
+from dsabench.reference.engine.sampler import mask_special_tokens
 from dsabench.reference.server.arguments import parse
 from dsabench.reference.server.resolve import resolve
 
@@ -37,7 +37,7 @@ def run_plainly(engine: Engine) -> dict[str, list[float]]:
     scheduler = engine.scheduler
     while (step := scheduler.next_prefill() or scheduler.next_decode()) is not None:
         hidden = engine.model.hidden(step.batch, engine.caches, engine.counters)
-        logits = never(engine.model.logits(hidden[step.batch.wanted]))
+        logits = mask_special_tokens(engine.model.logits(hidden[step.batch.wanted]))
         best = logits.topk(2).values
         for request, gap in zip(step.requests, (best[:, 0] - best[:, 1]).tolist(), strict=True):
             gaps.setdefault(request.id, []).append(gap)
@@ -47,7 +47,7 @@ def run_plainly(engine: Engine) -> dict[str, list[float]]:
 
 def serve(flags: list[str]) -> dict[str, object]:
     engine = Engine(resolve(parse([*MODEL, *flags]), os.environ))
-    wanted = Sampling(NEW, temperature=0.0, ignore_eos=True)
+    wanted = SamplingParams(NEW, temperature=0.0, ignore_eos=True)
     requests = [Request(str(length), prompt(length), wanted) for length in LENGTHS]
     for request in requests:
         engine.scheduler.add(request)

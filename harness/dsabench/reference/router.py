@@ -29,17 +29,17 @@ _HEADERS = ("Content-Type", "Cache-Control")
 
 
 @dataclass(frozen=True, slots=True)
-class Prefill:
+class PrefillServer:
     """A prefill server and the port on which it hands over."""
 
     url: str
     bootstrap_port: int
 
 
-class Router:
+class PdRouter:
     """Handlers, and the servers behind them."""
 
-    def __init__(self, prefills: Sequence[Prefill], decodes: Sequence[str], policy: str) -> None:
+    def __init__(self, prefills: Sequence[PrefillServer], decodes: Sequence[str], policy: str) -> None:
         self._urls = [*(one.url for one in prefills), *decodes]
         self._next_prefill, self._next_decode = _chooser(prefills, policy), _chooser(decodes, policy)
         self._decodes = decodes
@@ -152,8 +152,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
     args = parser.parse_args(argv)
-    prefills = [Prefill(url, int(port)) for url, port in args.prefill]
-    app = Router(prefills, args.decode, args.policy).application()
+    prefills = [PrefillServer(url, int(port)) for url, port in args.prefill]
+    app = PdRouter(prefills, args.decode, args.policy).application()
     web.run_app(app, host=args.host, port=args.port, handler_cancellation=True, shutdown_timeout=1.0, access_log=None)
     return 0
 

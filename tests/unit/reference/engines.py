@@ -9,7 +9,7 @@ import torch
 from dsabench.reference.engine import layers
 from dsabench.reference.engine.engine import Engine
 from dsabench.reference.engine.layers import MixtureOfExperts
-from dsabench.reference.engine.request import Request, Sampling
+from dsabench.reference.engine.request import Request, SamplingParams
 from dsabench.reference.server.arguments import parse
 from dsabench.reference.server.resolve import MHA_VARIABLE, resolve
 from dsakernels.kv_layout import PackedLayout, pack, unpack
@@ -27,7 +27,7 @@ def prompt(length: int, seed: int = 0) -> list[int]:
 @torch.inference_mode()
 def greedy(engine: Engine, *prompts: list[int], new: int = 1) -> list[tuple[list[int], torch.Tensor]]:
     """Serve prompts together → per prompt its tokens and the logits [new, vocabulary] they were chosen by."""
-    sampling = Sampling(new, temperature=0.0, ignore_eos=True)
+    sampling = SamplingParams(new, temperature=0.0, ignore_eos=True)
     requests = [Request(str(index), tokens, sampling) for index, tokens in enumerate(prompts)]
     seen: dict[str, list[torch.Tensor]] = {request.id: [] for request in requests}
     for request in requests:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dsabench.reference.engine.counters import Counters
+from dsabench.reference.engine.counters import EngineCounters
 from dsabench.reference.engine.sizes import SIZES
 from unit.reference.engines import engine, greedy, plain_logits, plain_mlp, prompt
 from unit.reference.server.serving import serving
@@ -18,7 +18,7 @@ EXACT = {"atol": 2e-4, "rtol": 0.0}
 @pytest.mark.parametrize("name", ["tiny-moe", "small-moe"])
 def test_a_layer_computes_what_one_token_after_the_other_does(name):
     mixture = engine("--model", name, *FLOAT).model.blocks[-1].mlp
-    counters, widths = Counters(), SIZES[name].experts
+    counters, widths = EngineCounters(), SIZES[name].experts
     x = torch.randn(300, SIZES[name].hidden, generator=torch.Generator().manual_seed(1))
     assert torch.allclose(mixture(x, counters), plain_mlp(mixture, x), atol=1e-4)
     chosen, weights = mixture.router(x)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from dsabench.errors import InputError
-from dsabench.reference.engine.request import Request, Sampling
+from dsabench.reference.engine.request import Request, SamplingParams
 from dsabench.reference.server.arguments import parse
 from unit.reference.engines import engine, greedy, prompt
 from unit.reference.server.serving import serving
@@ -62,7 +62,7 @@ def test_verifications_say_what_they_do_without(more, buffer):
 
 
 def served(subject, prompts, new=60):
-    wanted = Sampling(new, temperature=0.0, ignore_eos=True)
+    wanted = SamplingParams(new, temperature=0.0, ignore_eos=True)
     requests = [Request(str(index), tokens, wanted) for index, tokens in enumerate(prompts)]
     for request in requests:
         subject.scheduler.add(request)
@@ -105,7 +105,9 @@ def test_tables_agree_with_what_is_stored(drafts):
     """After every step: slots and positions are inverse, and the device's row is the host's."""
     subject = engine(*FLOAT, *hot(), *drafts)
     for length in (30, 150, 310):
-        subject.scheduler.add(Request(str(length), prompt(length), Sampling(50, temperature=0.0, ignore_eos=True)))
+        subject.scheduler.add(
+            Request(str(length), prompt(length), SamplingParams(50, temperature=0.0, ignore_eos=True))
+        )
     while subject.step() is not None:
         buffers = subject.scheduler.hot
         for request in subject.scheduler.running:
@@ -137,7 +139,7 @@ def test_more_long_requests_run_under_the_same_device_cap():
     texts = {}
     for name, flags in (("plain", PLAIN), ("hot", hot(host_to_device_ratio=16))):
         subject = engine(*cap, *flags)
-        wanted = Sampling(40, temperature=0.0, ignore_eos=True)
+        wanted = SamplingParams(40, temperature=0.0, ignore_eos=True)
         requests = [Request(str(seed), prompt(1000, seed), wanted) for seed in range(4)]
         for request in requests:
             subject.scheduler.add(request)

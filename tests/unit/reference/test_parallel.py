@@ -15,9 +15,9 @@ import torch
 
 from dsabench.errors import InputError
 from dsabench.reference.engine import kv_cache, sharding, weights
-from dsabench.reference.engine.batch import Batch, Prefill, Span
-from dsabench.reference.engine.counters import Counters
-from dsabench.reference.engine.layout import Parallel, Seat
+from dsabench.reference.engine.batch import ForwardBatch, PrefillBatch, PrefillSpan
+from dsabench.reference.engine.counters import EngineCounters
+from dsabench.reference.engine.layout import ParallelLayout, RankPlacement
 from dsabench.reference.engine.sizes import SIZES
 from dsabench.reference.server.arguments import parse
 from slowness import slowness
@@ -91,17 +91,23 @@ def test_speculation_with_two_ranks(alone):
         assert max(answer["meta_info"]["spec_accept_length"] for answer in answers) > 1.5
 
 
-@pytest.mark.parametrize("parallel", [Parallel(tp=2), Parallel(tp=4, ep=2), Parallel(tp=4, ep=4)])
+@pytest.mark.parametrize("parallel", [ParallelLayout(tp=2), ParallelLayout(tp=4, ep=2), ParallelLayout(tp=4, ep=4)])
 @torch.inference_mode()
 def test_parts_of_every_layer_add_up(parallel):
     """Attention and MLP of the ranks, summed by hand, against the whole layer's."""
     size = SIZES["tiny-moe"]
     model = weights.random_model(size, 0, torch.float32, 256, "cpu")
     slots = torch.arange(100)
-    batch = Batch(
-        torch.arange(100), slots, slots, slots, slots, "flashmla_sparse", Prefill((Span(0, 100, slots, slots),))
+    batch = ForwardBatch(
+        torch.arange(100),
+        slots,
+        slots,
+        slots,
+        slots,
+        "flashmla_sparse",
+        PrefillBatch((PrefillSpan(0, 100, slots, slots),)),
     )
-    now = model.start(batch, Counters())
+    now = model.start(batch, EngineCounters())
     x = torch.randn(100, size.hidden, generator=torch.Generator().manual_seed(1))
     for block, cache in zip(model.blocks, kv_cache.allocate(size, 128, "bfloat16", "cpu"), strict=True):
         parts = [sharding.shard_block(block, parallel.seat(rank)) for rank in range(parallel.tp)]
@@ -109,11 +115,11 @@ def test_parts_of_every_layer_add_up(parallel):
         assert_close(sum(part.attention(x, now, cache) for part in parts), whole)
         assert parts[0].attention.size.heads == size.heads // parallel.tp
         assert_close(sum(run_mlp(part, x) for part in parts), run_mlp(block, x))
-        assert sharding.shard_block(block, Seat()).attention.size == size
+        assert sharding.shard_block(block, RankPlacement()).attention.size == size
 
 
 def run_mlp(block, x):
-    return block.mlp(x, Counters()) if hasattr(block.mlp, "router") else block.mlp(x)
+    return block.mlp(x, EngineCounters()) if hasattr(block.mlp, "router") else block.mlp(x)
 
 
 def assert_close(one, other):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dsabench.errors import InputError
-from dsabench.reference.engine.request import Request, Sampling
+from dsabench.reference.engine.request import Request, SamplingParams
 from dsabench.reference.runtime import render
 from dsabench.reference.server.arguments import parse
 from dsabench.reference.server.resolve import ACCEPT_VARIABLE, resolve
@@ -29,7 +29,7 @@ def one_thread():
 
 def served(subject, prompts, **sampling):
     """The requests after all of them were served together."""
-    requests = [Request(str(i), tokens, Sampling(**sampling)) for i, tokens in enumerate(prompts)]
+    requests = [Request(str(i), tokens, SamplingParams(**sampling)) for i, tokens in enumerate(prompts)]
     for request in requests:
         subject.scheduler.add(request)
     while subject.step() is not None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field, fields
 
-from dsabench.reference.engine.request import Accepted
+from dsabench.reference.engine.request import AcceptedDrafts
 
 
 @dataclass(slots=True)
-class Counters:
+class EngineCounters:
     """Totals since the server was ready. Written by the engine's thread only."""
 
     tokens: Counter[str] = field(default_factory=Counter)
@@ -35,7 +35,7 @@ class Counters:
     generated_tokens: int = 0
     draft_passes: int = 0
     """Forward passes of the draft head."""
-    speculation: Accepted = field(default_factory=Accepted)
+    speculation: AcceptedDrafts = field(default_factory=AcceptedDrafts)
     """Over all requests; a verification of several requests counts once for each."""
     evicted_pages: int = 0
     requests: int = 0
@@ -64,13 +64,13 @@ class Counters:
 
     def clear(self) -> None:
         """Start again from nothing."""
-        fresh = Counters()
+        fresh = EngineCounters()
         for one in fields(self):
             setattr(self, one.name, getattr(fresh, one.name))
 
-    def __add__(self, other: Counters) -> Counters:
+    def __add__(self, other: EngineCounters) -> EngineCounters:
         """The counts of two engines together."""
-        return Counters(**{one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)})
+        return EngineCounters(**{one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)})
 
 
 def _as_json(counts: Counter[str] | Counter[int]) -> dict[str, int]:

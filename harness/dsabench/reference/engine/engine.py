@@ -10,28 +10,28 @@ from dataclasses import replace
 import torch
 
 from dsabench.reference.engine import kv_cache, mtp, sharding, weights
-from dsabench.reference.engine.batch import Decode, Prefill, empty_batch
-from dsabench.reference.engine.counters import Counters
+from dsabench.reference.engine.batch import DecodeBatch, PrefillBatch, empty_batch
+from dsabench.reference.engine.counters import EngineCounters
 from dsabench.reference.engine.kv_cache import LayerCache
-from dsabench.reference.engine.mtp import Drafter, DraftHead, Verifier, keep_hidden
-from dsabench.reference.engine.ranks import ALONE, Ranks
-from dsabench.reference.engine.request import Request, Sampling
+from dsabench.reference.engine.mtp import Drafter, DraftHead, DraftVerifier, keep_hidden
+from dsabench.reference.engine.ranks import ALONE, RankGroups
+from dsabench.reference.engine.request import Request, SamplingParams
 from dsabench.reference.engine.sampler import Sampler
-from dsabench.reference.engine.scheduler import Scheduler, Step
-from dsabench.reference.engine.settings import Settings
+from dsabench.reference.engine.scheduler import EngineStep, Scheduler
+from dsabench.reference.engine.settings import EngineSettings
 from dsabench.reference.engine.transformer import Transformer
 
 _log = logging.getLogger(__name__)
 _WINDOW_STEPS = 40
-_WARM_UP = Sampling(max_new_tokens=2, temperature=0.0, ignore_eos=True)
+_WARM_UP = SamplingParams(max_new_tokens=2, temperature=0.0, ignore_eos=True)
 
 
 class Engine:
     """What serves requests, without threads and without HTTP."""
 
-    def __init__(self, settings: Settings, ranks: Ranks = ALONE) -> None:
+    def __init__(self, settings: EngineSettings, ranks: RankGroups = ALONE) -> None:
         self.settings = settings
-        self.counters = Counters()
+        self.counters = EngineCounters()
         torch.set_num_threads(settings.threads)
         _log.info("Set DSA backends for %s KV Cache: prefill=%s, decode=%s.", settings.kv_cache_dtype,
                   settings.prefill_backend, settings.decode_backend)  # fmt: skip
@@ -45,7 +45,7 @@ class Engine:
         self._sampler = Sampler(settings.random_seed, settings.device)
         self.scheduler = Scheduler(settings, self.counters, self.caches)
         self._drafter = None if settings.draft_steps is None else self._make_drafter(whole, head, settings.draft_steps)
-        self._verifier = Verifier(self._sampler, settings.simulated_accept_length, self.counters)
+        self._verifier = DraftVerifier(self._sampler, settings.simulated_accept_length, self.counters)
         self._decode_steps: deque[tuple[int, float]] = deque(maxlen=_WINDOW_STEPS)
 
     def _load(self) -> tuple[Transformer, DraftHead | None]:
@@ -117,7 +117,7 @@ class Engine:
         if step is None:
             return arrived
         logits = self.model.logits(hidden[step.batch.wanted])
-        if self._drafter is not None and isinstance(step.batch.shape, Decode):
+        if self._drafter is not None and isinstance(step.batch.shape, DecodeBatch):
             tokens = self._verifier.choose(logits, step.requests, step.drafts)
             keep_hidden(step, hidden, tokens)
         else:
@@ -140,10 +140,10 @@ class Engine:
         self.counters.clear()
         self._decode_steps.clear()
 
-    def _note(self, step: Step, chosen: list[list[int]], seconds: float) -> None:
+    def _note(self, step: EngineStep, chosen: list[list[int]], seconds: float) -> None:
         pool, running, queued = self.scheduler.pool, len(self.scheduler.running), len(self.scheduler.waiting)
         usage, path = pool.used / pool.total, step.batch.path
-        if isinstance(step.batch.shape, Prefill):
+        if isinstance(step.batch.shape, PrefillBatch):
             running = sum(request not in step.members for request in self.scheduler.running)
             _log.info("Prefill batch, #new-seq: %d, #new-token: %d, path: %s, token usage: %.2f, #running-req: %d, "
                       "#queue-req: %d", len(step.members), len(step.batch.tokens), path, usage, running, queued)  # fmt: skip

@@ -21,10 +21,10 @@ from dataclasses import dataclass
 
 import torch
 
-from dsabench.reference.engine.counters import Counters
+from dsabench.reference.engine.counters import EngineCounters
 from dsabench.reference.engine.kv_cache import LayerCache, PagePool, slots_of
 from dsabench.reference.engine.request import Request
-from dsabench.reference.engine.settings import HiSparse
+from dsabench.reference.engine.settings import HiSparseConfig
 
 Kernel = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """Queries [n, H, D] and device slots [n, K] → [n, H, C]."""
@@ -37,10 +37,10 @@ class HotBuffers:
 
     def __init__(
         self,
-        how: HiSparse,
+        how: HiSparseConfig,
         caches: Sequence[LayerCache],
         pool: PagePool,
-        counters: Counters,
+        counters: EngineCounters,
         *,
         rows: int,
         context: int,
@@ -110,7 +110,7 @@ class HotBuffers:
         self.used[:, row] = _NEVER
         self._outgrown.discard(row)
 
-    def start_step(self, rows: Sequence[int], positions: Sequence[int], slots: torch.Tensor) -> HotStep:
+    def start_step(self, rows: Sequence[int], positions: Sequence[int], slots: torch.Tensor) -> HotBufferStep:
         """Begin a decode step: of each new token its request's row in the tables, its position, its sequence's slots [L]."""
         buffer, device = self.how.device_buffer_size, slots.device
         self._outgrown.update(row for row, position in zip(rows, positions, strict=True) if position >= buffer)
@@ -123,10 +123,10 @@ class HotBuffers:
         started, self._clock = self._clock, self._clock + 1 + len(turns)
         of_rows, of_positions = torch.tensor(rows, device=device), torch.tensor(positions, device=device)
         members = [torch.tensor(turn, device=device) for turn in turns.values()]
-        return HotStep(
+        return HotBufferStep(
             self,
             tuple(
-                Turn(self, who, of_rows[who], slots[who], of_positions[who], started, started + number, short)
+                SwapInGroup(self, who, of_rows[who], slots[who], of_positions[who], started, started + number, short)
                 for number, who in enumerate(members, 1)
             ),
         )
@@ -157,11 +157,11 @@ class HotBuffers:
 
 
 @dataclass(frozen=True, slots=True)
-class HotStep:
+class HotBufferStep:
     """One decode step over hot buffers, for T new tokens."""
 
     buffers: HotBuffers
-    turns: tuple[Turn, ...]
+    turns: tuple[SwapInGroup, ...]
     """One where each request has one token; else the first tokens of all, the second ones, and so on."""
 
     def write(self, cache: LayerCache, slots: torch.Tensor, rows: torch.Tensor, keys: torch.Tensor | None) -> None:
@@ -180,7 +180,7 @@ class HotStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class SwapInGroup:
     """New tokens of a decode step that attend at once, at most one of each request: n of T."""
 
     buffers: HotBuffers

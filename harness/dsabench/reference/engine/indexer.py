@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional
 
-from dsabench.reference.engine.batch import Decode, Path, Span
-from dsabench.reference.engine.counters import Counters
+from dsabench.reference.engine.batch import DecodeBatch, Path, PrefillSpan
+from dsabench.reference.engine.counters import EngineCounters
 from dsabench.reference.engine.kv_cache import LayerCache
 from dsabench.reference.engine.sizes import ModelSize
 from dsakernels import indexer as kernels
@@ -35,12 +35,12 @@ class LightningIndexer:
 
     size: ModelSize
     cache: LayerCache
-    counters: Counters
+    counters: EngineCounters
     path: Path
     selected: dict[int, torch.Tensor]
     """See `ForwardPass.selected`."""
 
-    def select_in_prefill(self, asked: IndexerQueries | None, span: Span) -> torch.Tensor:
+    def select_in_prefill(self, asked: IndexerQueries | None, span: PrefillSpan) -> torch.Tensor:
         """Positions [T, K] in the sequence, of its new tokens; -1 where there are fewer than K.
 
         `asked` is of the whole batch, None where the layer attends to what the one before it selected.
@@ -50,7 +50,7 @@ class LightningIndexer:
         self.selected[span.start] = self._select_of_sequence(asked, span)
         return self.selected[span.start]
 
-    def select_in_decode(self, asked: IndexerQueries | None, step: Decode) -> torch.Tensor:
+    def select_in_decode(self, asked: IndexerQueries | None, step: DecodeBatch) -> torch.Tensor:
         """Positions [B, K] in each sequence; -1 where there are fewer than K. `asked` as above."""
         if asked is None:
             return self._reuse("decode", 0, step.longest)
@@ -64,7 +64,7 @@ class LightningIndexer:
             self.counters.index_layer_tokens[f"{stage}.reused"] += len(positions)
         return positions
 
-    def _select_of_sequence(self, index: IndexerQueries, span: Span) -> torch.Tensor:
+    def _select_of_sequence(self, index: IndexerQueries, span: PrefillSpan) -> torch.Tensor:
         """Positions [T, K] in the sequence; -1 where there are fewer than K."""
         length, new, k = len(span.slots), span.new_tokens, self.size.index_topk
         lengths = torch.arange(length - new, length, device=span.slots.device) + 1
@@ -81,7 +81,7 @@ class LightningIndexer:
             chosen.append(kernels.select(logits, lengths[start:stop], k))
         return torch.cat(chosen)
 
-    def _select_of_batch(self, index: IndexerQueries, step: Decode) -> torch.Tensor:
+    def _select_of_batch(self, index: IndexerQueries, step: DecodeBatch) -> torch.Tensor:
         """Positions [B, K] in each sequence; -1 where there are fewer than K."""
         k = self.size.index_topk
         if step.longest <= k:

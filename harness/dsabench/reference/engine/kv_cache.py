@@ -46,7 +46,7 @@ class LayerCache:
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class KvTransfer:
     """What a prefill server hands to a decode server: the first token, and what every layer remembers of the prompt.
 
     The draft head's layer is the last where there is one.

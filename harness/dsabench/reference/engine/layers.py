@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional
 
-from dsabench.reference.engine.counters import Counters
-from dsabench.reference.engine.sizes import Experts
+from dsabench.reference.engine.counters import EngineCounters
+from dsabench.reference.engine.sizes import ExpertSizes
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
@@ -55,10 +55,10 @@ class GatedMlp:
 
 
 @dataclass(frozen=True, slots=True)
-class Router:
+class ExpertRouter:
     """Who computes a token, and with which weight."""
 
-    widths: Experts
+    widths: ExpertSizes
     gate: torch.Tensor
     """[experts, hidden]."""
     bias: torch.Tensor
@@ -83,13 +83,13 @@ class Router:
 class MixtureOfExperts:
     """The MLP of a layer: shared(x) + Σ weight · expert(x)."""
 
-    router: Router
+    router: ExpertRouter
     shared: GatedMlp
     routed: tuple[GatedMlp, ...]
     first: int = 0
     """Number of the first of `routed`: a rank may have only some of the experts."""
 
-    def __call__(self, x: torch.Tensor, counters: Counters) -> torch.Tensor:
+    def __call__(self, x: torch.Tensor, counters: EngineCounters) -> torch.Tensor:
         """Map x [T, hidden] to [T, hidden]. Each expert that somebody chose runs once, on all of its tokens."""
         chosen, weights = self.router(x)
         out = self.shared(x)

@@ -16,7 +16,7 @@ from dsabench.reference.engine.sizes import ModelSize
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class EqualPart:
     """One of so many equal parts."""
 
     index: int = 0
@@ -29,17 +29,17 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class RankPlacement:
     """One rank of a replica and its parts of the model."""
 
     group: int = 0
     """Its scheduler's number; the ranks of a group take the same steps."""
-    heads: Part = Part()
+    heads: EqualPart = EqualPart()
     """Among the ranks of its group."""
-    mlp: Part = Part()
+    mlp: EqualPart = EqualPart()
     """Among all ranks of the replica."""
-    experts: Part = Part()
-    inside_expert: Part = Part()
+    experts: EqualPart = EqualPart()
+    inside_expert: EqualPart = EqualPart()
 
     @property
     def leads(self) -> bool:
@@ -53,7 +53,7 @@ class Seat:
 
 
 @dataclass(frozen=True, slots=True)
-class Parallel:
+class ParallelLayout:
     """Processes that serve together."""
 
     tp: int = 1
@@ -80,19 +80,19 @@ class Parallel:
         """Replica, or DP attention group, of a process among the ranks of all replicas."""
         return number // (self.tp // self.groups)
 
-    def seat(self, rank: int) -> Seat:
+    def seat(self, rank: int) -> RankPlacement:
         """What a rank of a replica has."""
         heads, slices = self.tp // self.groups, self.tp // self.ep
-        return Seat(
+        return RankPlacement(
             group=rank // heads,
-            heads=Part(rank % heads, heads),
-            mlp=Part(rank, self.tp),
-            experts=Part(rank // slices, self.ep),
-            inside_expert=Part(rank % slices, slices),
+            heads=EqualPart(rank % heads, heads),
+            mlp=EqualPart(rank, self.tp),
+            experts=EqualPart(rank // slices, self.ep),
+            inside_expert=EqualPart(rank % slices, slices),
         )
 
 
-def check(parallel: Parallel, size: ModelSize) -> None:
+def check(parallel: ParallelLayout, size: ModelSize) -> None:
     """Refuse what cannot be split.
 
     Raises:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional
 
-from dsabench.reference.engine.batch import Decode, ForwardPass
+from dsabench.reference.engine.batch import DecodeBatch, ForwardPass
 from dsabench.reference.engine.indexer import IndexerQueries, LightningIndexer
 from dsabench.reference.engine.kv_cache import LayerCache
 from dsabench.reference.engine.layers import rms_norm, rotate, rotate_first
@@ -48,7 +48,7 @@ def absorbed(size: ModelSize, kv_up: torch.Tensor) -> dict[str, torch.Tensor]:
 
 
 @dataclass(frozen=True, slots=True)
-class Projected:
+class ProjectedTokens:
     """What a layer computes of its T new tokens before it attends."""
 
     q_nope: torch.Tensor
@@ -63,7 +63,7 @@ class Projected:
 
 
 @dataclass(frozen=True, slots=True)
-class Attention:
+class LatentAttention:
     """The attention of one layer."""
 
     size: ModelSize
@@ -75,14 +75,14 @@ class Attention:
         """Map x [T, hidden] to [T, hidden]. Stores the new tokens first."""
         new = self._project(x, now.cos, now.sin)
         batch = now.batch
-        if isinstance(batch.shape, Decode) and batch.shape.hot is not None:
+        if isinstance(batch.shape, DecodeBatch) and batch.shape.hot is not None:
             batch.shape.hot.write(cache, batch.slots, new.rows, new.index_k)
         else:
             cache.write(batch.row_slots, batch.slots, new.rows, new.index_k)
         attend = self._dense if now.batch.path == "dense_mha" else self._sparse
         return functional.linear(attend(new, now, cache), self.weights.out)
 
-    def _project(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> Projected:
+    def _project(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> ProjectedTokens:
         size, w, head = self.size, self.weights, self.size.nope + self.size.rope
         down, q_up = w.down, w.q_up
         widths = [size.q_lora, size.latent, size.rope, size.index_dim + size.index_heads]
@@ -97,17 +97,17 @@ class Attention:
         rows = torch.cat((latent, rotate(k_rope.unsqueeze(1), cos, sin).squeeze(1)), dim=-1)
         q_rope = rotate(q_rope, cos, sin)
         if not self.indexed:
-            return Projected(q_nope, q_rope, rows, None, None)
+            return ProjectedTokens(q_nope, q_rope, rows, None, None)
         index_k, index_weights = torch.split(of_indexer, [size.index_dim, size.index_heads], dim=-1)
         index_k = functional.layer_norm(index_k, (size.index_dim,), w.index_norm, w.index_norm_bias, size.norm_eps)
         index = IndexerQueries(
             rotate_first(index_q.view(-1, size.index_heads, size.index_dim), cos, sin),
             index_weights.float() * (size.index_heads * size.index_dim) ** -0.5,
         )
-        return Projected(q_nope, q_rope, rows, index, rotate_first(index_k.unsqueeze(1), cos, sin).squeeze(1))
+        return ProjectedTokens(q_nope, q_rope, rows, index, rotate_first(index_k.unsqueeze(1), cos, sin).squeeze(1))
 
-    def _dense(self, new: Projected, now: ForwardPass, cache: LayerCache) -> torch.Tensor:
-        assert not isinstance(now.batch.shape, Decode), "decode is always sparse"
+    def _dense(self, new: ProjectedTokens, now: ForwardPass, cache: LayerCache) -> torch.Tensor:
+        assert not isinstance(now.batch.shape, DecodeBatch), "decode is always sparse"
         q = torch.cat((new.q_nope, new.q_rope), dim=-1)
         outs = []
         for span in now.batch.shape.spans:
@@ -117,13 +117,13 @@ class Attention:
             outs.append(dense_mha(q[span.start : span.stop], rows, self.weights.kv_up, self.size))
         return torch.cat(outs).flatten(1)
 
-    def _sparse(self, new: Projected, now: ForwardPass, cache: LayerCache) -> torch.Tensor:
+    def _sparse(self, new: ProjectedTokens, now: ForwardPass, cache: LayerCache) -> torch.Tensor:
         batch = now.batch
         indexer = LightningIndexer(self.size, cache, now.counters, batch.path, now.selected)
         sparse = SparseAttention(self.size, cache, now.counters, batch.path, indexer)
         q_latent = torch.bmm(new.q_nope.transpose(0, 1), self.weights.key_up).transpose(0, 1)
         q = torch.cat((q_latent, new.q_rope), dim=-1)
-        if isinstance(batch.shape, Decode):
+        if isinstance(batch.shape, DecodeBatch):
             out = sparse.decode(q, new.index, batch.shape)
         else:
             out = torch.cat([sparse.prefill(q, new.index, span) for span in batch.shape.spans])

@@ -29,14 +29,14 @@ import torch
 from torch.nn import functional
 
 from dsabench.reference.engine import kv_cache
-from dsabench.reference.engine.batch import Batch, Prefill, Span
-from dsabench.reference.engine.counters import Counters
+from dsabench.reference.engine.batch import ForwardBatch, PrefillBatch, PrefillSpan
+from dsabench.reference.engine.counters import EngineCounters
 from dsabench.reference.engine.kv_cache import LayerCache
 from dsabench.reference.engine.layers import rms_norm
-from dsabench.reference.engine.request import Accepted, Request
-from dsabench.reference.engine.sampler import Sampler, never
-from dsabench.reference.engine.scheduler import Run, Scheduler, Step
-from dsabench.reference.engine.transformer import Block, Transformer
+from dsabench.reference.engine.request import AcceptedDrafts, Request
+from dsabench.reference.engine.sampler import Sampler, mask_special_tokens
+from dsabench.reference.engine.scheduler import EngineStep, Scheduler, TokenRun
+from dsabench.reference.engine.transformer import Transformer, TransformerBlock
 
 _TEXT_TOKENS = 2560
 _BYTE_VALUES = 256
@@ -51,9 +51,11 @@ class DraftHead:
     trunk: Transformer
     project: torch.Tensor
     """eh_proj: [hidden, 2 · hidden], from embedding and hidden state."""
-    block: Block
+    block: TransformerBlock
 
-    def hidden(self, batch: Batch, before: torch.Tensor, cache: LayerCache, counters: Counters) -> torch.Tensor:
+    def hidden(
+        self, batch: ForwardBatch, before: torch.Tensor, cache: LayerCache, counters: EngineCounters
+    ) -> torch.Tensor:
         """Run the batch's tokens; `before` [T, hidden] is the hidden state in front of each → [T, hidden]."""
         x = functional.linear(_inputs(self.trunk, batch.tokens, before), self.project)
         return self.block(x, self.trunk.start(batch, counters), cache)
@@ -72,8 +74,8 @@ def distil(trunk: Transformer, seed: int) -> DraftHead:
     batch = _text(trunk, seed)
     caches = kv_cache.allocate(trunk.size, len(batch.tokens), "bfloat16", trunk.embedding.device.type)
     last = trunk.blocks[-1]
-    target = replace(trunk, blocks=trunk.blocks[:-1]).hidden(batch, caches[:-1], Counters())
-    final = last(target, trunk.start(batch, Counters()), caches[-1])
+    target = replace(trunk, blocks=trunk.blocks[:-1]).hidden(batch, caches[:-1], EngineCounters())
+    final = last(target, trunk.start(batch, EngineCounters()), caches[-1])
     x = _inputs(trunk, batch.tokens, shifted(final, batch)).float()
     diagonal = _RIDGE * torch.eye(x.shape[1], device=x.device)
     solved = torch.linalg.solve(x.T @ x + diagonal, x.T @ target.float())
@@ -81,37 +83,39 @@ def distil(trunk: Transformer, seed: int) -> DraftHead:
     return DraftHead(trunk, solved.T.to(trunk.embedding.dtype).contiguous(), block)
 
 
-def shifted(hidden: torch.Tensor, batch: Batch) -> torch.Tensor:
+def shifted(hidden: torch.Tensor, batch: ForwardBatch) -> torch.Tensor:
     """Hidden states [T, hidden] in front of each token of a prefill; zeros in front of each span's first."""
-    assert isinstance(batch.shape, Prefill), "only prefill has spans"
+    assert isinstance(batch.shape, PrefillBatch), "only prefill has spans"
     before = hidden.roll(1, dims=0)
     before[[span.start for span in batch.shape.spans]] = 0.0
     return before
 
 
-def _text(trunk: Transformer, seed: int) -> Batch:
+def _text(trunk: Transformer, seed: int) -> ForwardBatch:
     """Random bytes, as one sequence that is no longer than the trunk's rotary table."""
     length, device = min(_TEXT_TOKENS, len(trunk.rope)), trunk.embedding.device
     slots = torch.arange(length, device=device)
     tokens = torch.randint(_BYTE_VALUES, (length,), generator=torch.Generator().manual_seed(seed)).to(device)
-    return Batch(tokens, slots, slots, slots, slots, "dense_mha", Prefill((Span(0, length, slots, slots),)))
+    return ForwardBatch(
+        tokens, slots, slots, slots, slots, "dense_mha", PrefillBatch((PrefillSpan(0, length, slots, slots),))
+    )
 
 
 class Drafter:
     """The head, its cache, and how far it guesses."""
 
     def __init__(
-        self, head: DraftHead, cache: LayerCache, scheduler: Scheduler, steps: int, counters: Counters
+        self, head: DraftHead, cache: LayerCache, scheduler: Scheduler, steps: int, counters: EngineCounters
     ) -> None:
         self._head, self._cache, self._scheduler = head, cache, scheduler
         self._steps, self._counters = steps, counters
 
-    def follow(self, step: Step, hidden: torch.Tensor) -> None:
+    def follow(self, step: EngineStep, hidden: torch.Tensor) -> None:
         """Show the head a chunk of prompts; `hidden` [T, hidden] is what the trunk made of it.
 
         In front of a reused prefix's continuation the state is unknown and taken as 0, which costs agreement only.
         """
-        assert isinstance(step.batch.shape, Prefill), "decoded tokens are shown by `propose`"
+        assert isinstance(step.batch.shape, PrefillBatch), "decoded tokens are shown by `propose`"
         before = shifted(hidden, step.batch)
         for request, span in zip(step.members, step.batch.shape.spans, strict=True):
             if request.hidden is not None:  # of the chunk before
@@ -131,23 +135,23 @@ class Drafter:
         before = torch.cat([_known(requests[index]) for index in active])
         hidden = self._pass(self._scheduler.decode_batch(runs), before)[ends.to(before.device)]
         for depth in range(1, self._steps + 1):
-            likeliest = never(self._head.trunk.logits(hidden)).argmax(-1).tolist()
+            likeliest = mask_special_tokens(self._head.trunk.logits(hidden)).argmax(-1).tolist()
             for index, token in zip(active, likeliest, strict=True):
                 drafts[index].append(token)
             going = [row for row, index in enumerate(active) if wanted[index] > depth]
             if not going:
                 break
             active = [active[row] for row in going]
-            runs = [Run(requests[i], requests[i].stored_tokens + depth, drafts[i][-1:]) for i in active]
+            runs = [TokenRun(requests[i], requests[i].stored_tokens + depth, drafts[i][-1:]) for i in active]
             hidden = self._pass(self._scheduler.decode_batch(runs), hidden[going])
         return drafts
 
-    def _pass(self, batch: Batch, before: torch.Tensor) -> torch.Tensor:
+    def _pass(self, batch: ForwardBatch, before: torch.Tensor) -> torch.Tensor:
         self._counters.draft_passes += 1
         return self._head.hidden(batch, before, self._cache, self._counters)
 
 
-def keep_hidden(step: Step, hidden: torch.Tensor, tokens: Sequence[Sequence[int]]) -> None:
+def keep_hidden(step: EngineStep, hidden: torch.Tensor, tokens: Sequence[Sequence[int]]) -> None:
     """Keep the trunk's states in front of the tokens that a verification chose: those of as many of its first rows."""
     parts = torch.split(hidden, [1 + len(guessed) for guessed in step.drafts])
     for request, part, chosen in zip(step.requests, parts, tokens, strict=True):
@@ -159,15 +163,15 @@ def _known(request: Request) -> torch.Tensor:
     return request.hidden
 
 
-def _unseen(request: Request) -> Run:
+def _unseen(request: Request) -> TokenRun:
     count = len(_known(request))
-    return Run(request, request.stored_tokens + 1 - count, request.output[-count:])
+    return TokenRun(request, request.stored_tokens + 1 - count, request.output[-count:])
 
 
-class Verifier:
+class DraftVerifier:
     """Chooses with the sampler, one place of the chain after the other, so that no random number is drawn in vain."""
 
-    def __init__(self, sampler: Sampler, simulated_length: float | None, counters: Counters) -> None:
+    def __init__(self, sampler: Sampler, simulated_length: float | None, counters: EngineCounters) -> None:
         self._sampler, self._simulated_length, self._counters = sampler, simulated_length, counters
         self._chance = torch.Generator().manual_seed(0)
 
@@ -182,7 +186,7 @@ class Verifier:
         choose = self._exact if self._simulated_length is None else self._simulated
         chosen = choose(places, requests, drafts)
         for request, guessed, tokens in zip(requests, drafts, chosen, strict=True):
-            accepted = Accepted(1, len(guessed), len(tokens) - 1)
+            accepted = AcceptedDrafts(1, len(guessed), len(tokens) - 1)
             request.accepted += accepted
             self._counters.speculation += accepted
         return chosen

@@ -11,7 +11,7 @@ import torch
 from torch import distributed
 from torch._C._distributed_c10d import TCPStore
 
-from dsabench.reference.engine.layout import Seat
+from dsabench.reference.engine.layout import RankPlacement
 
 _HOST = "127.0.0.1"
 _TIMEOUT = timedelta(seconds=120)
@@ -19,10 +19,10 @@ _TIMEOUT = timedelta(seconds=120)
 
 
 @dataclass(frozen=True, slots=True)
-class Ranks:
+class RankGroups:
     """This rank's place, and its connections to those that compute with it; None where there are none."""
 
-    seat: Seat
+    seat: RankPlacement
     heads: distributed.ProcessGroup | None = None
     """The ranks that share its requests."""
     everyone: distributed.ProcessGroup | None = None
@@ -37,7 +37,7 @@ class Ranks:
         if self.seat.leads:
             start = sum(counts[: self.seat.group])
             out[start : start + len(x)] = x
-        return add_up(out, self.everyone)
+        return all_reduce_sum(out, self.everyone)
 
     def token_counts(self, own: int) -> tuple[int, ...]:
         """How many tokens each group brings to the next pass."""
@@ -58,10 +58,10 @@ class Ranks:
         return values
 
 
-ALONE = Ranks(Seat())
+ALONE = RankGroups(RankPlacement())
 
 
-def add_up(x: torch.Tensor, group: distributed.ProcessGroup | None) -> torch.Tensor:
+def all_reduce_sum(x: torch.Tensor, group: distributed.ProcessGroup | None) -> torch.Tensor:
     """Add up x [T, hidden] over ranks, in float32, so that only the result is rounded; None is this rank alone."""
     if group is None:
         return x
@@ -70,11 +70,11 @@ def add_up(x: torch.Tensor, group: distributed.ProcessGroup | None) -> torch.Ten
     return total.to(x.dtype)
 
 
-def join(seat: Seat, device: str, agree: Callable[[int | None], int]) -> Ranks:
+def connect_ranks(seat: RankPlacement, device: str, agree: Callable[[int | None], int]) -> RankGroups:
     """Connect with the other ranks of the replica. Rank 0 opens a store; `agree` gives its port to the others."""
     rank, count, width = seat.mlp.index, seat.mlp.of, seat.heads.of
     if count == 1:
-        return Ranks(seat)
+        return RankGroups(seat)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # else gloo looks the host's name up
     if rank == 0:
         store = TCPStore(_HOST, 0, count, is_master=True, timeout=_TIMEOUT, wait_for_workers=False)
@@ -85,7 +85,7 @@ def join(seat: Seat, device: str, agree: Callable[[int | None], int]) -> Ranks:
     distributed.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=_TIMEOUT)
     everyone = distributed.group.WORLD
     if width == count:
-        return Ranks(seat, everyone)
+        return RankGroups(seat, everyone)
     members = [list(range(start, start + width)) for start in range(0, count, width)]
     made = [distributed.new_group(one, timeout=_TIMEOUT) for one in members]  # every rank makes all of them
-    return Ranks(seat, made[seat.group] if width > 1 else None, everyone)
+    return RankGroups(seat, made[seat.group] if width > 1 else None, everyone)

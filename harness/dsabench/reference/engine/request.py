@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     import torch  # named in annotations only: whoever speaks HTTP need not load it
 
-    from dsabench.reference.engine.kv_cache import Parcel
+    from dsabench.reference.engine.kv_cache import KvTransfer
 
 
 BOS = 256
@@ -49,7 +49,7 @@ class IncrementalDecoder:
 
 
 @dataclass(frozen=True, slots=True)
-class Sampling:
+class SamplingParams:
     """How tokens are chosen, and when generation ends. Names and defaults are sglang's."""
 
     max_new_tokens: int
@@ -66,7 +66,7 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True)
-class Finish:
+class FinishReason:
     """Why generation ended."""
 
     type: Literal["length", "stop", "abort"]
@@ -76,16 +76,16 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class AcceptedDrafts:
     """What speculation brought: passes of the model that verified drafts, drafts proposed, drafts that it agreed with."""
 
     verify_passes: int = 0
     proposed: int = 0
     correct: int = 0
 
-    def __add__(self, other: Accepted) -> Accepted:
+    def __add__(self, other: AcceptedDrafts) -> AcceptedDrafts:
         """Of two passes, or two engines, together."""
-        return Accepted(*map(sum, zip(astuple(self), astuple(other), strict=True)))
+        return AcceptedDrafts(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
 
 @dataclass(slots=True, eq=False)
@@ -94,7 +94,7 @@ class Request:
 
     id: str
     prompt: list[int]
-    sampling: Sampling
+    sampling: SamplingParams
     output: list[int] = field(default_factory=list)
     decoder: IncrementalDecoder = field(default_factory=IncrementalDecoder)
     generator: torch.Generator | None = None
@@ -111,13 +111,13 @@ class Request:
     """HiSparse: where its rows on the device are."""
     row: int | None = None
     """Its row in the table of slots."""
-    finish: Finish | None = None
+    finish: FinishReason | None = None
     hidden: torch.Tensor | None = None
     """[m, hidden] trunk states in front of the last m tokens, those that the draft head has not seen; see `speculation`."""
-    accepted: Accepted = field(default_factory=Accepted)
+    accepted: AcceptedDrafts = field(default_factory=AcceptedDrafts)
     hand_over: bool = False
     """Disaggregation: its first token and its KV are for another server."""
-    parcel: Parcel | None = None
+    parcel: KvTransfer | None = None
     """Disaggregation: what the prefill server made of the prompt, to be sent or just received."""
     told: int = 0
     """Tokens that the server has heard of."""
@@ -138,12 +138,12 @@ class Request:
         self.output.append(token)
         sampling = self.sampling
         if token in sampling.stop_token_ids or (token == EOS and not sampling.ignore_eos):
-            self.finish = Finish("stop", matched=token)
+            self.finish = FinishReason("stop", matched=token)
         else:
             self.decoder.feed(token)
             self._stop_at_string()
         if self.finish is None and len(self.output) >= sampling.max_new_tokens:
-            self.finish = Finish("length", length=len(self.output))
+            self.finish = FinishReason("length", length=len(self.output))
         if self.finish is not None and not isinstance(self.finish.matched, str):
             self.decoder.finish()
 
@@ -153,6 +153,6 @@ class Request:
             # a token adds at most 3 characters: a broken sequence's U+FFFD and what follows
             at = text.find(stop, max(0, len(text) - len(stop) - 3))
             if at >= 0:
-                self.finish = Finish("stop", matched=stop)
+                self.finish = FinishReason("stop", matched=stop)
                 self.decoder.text = text[:at]
                 return

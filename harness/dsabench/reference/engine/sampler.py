@@ -10,7 +10,7 @@ from dsabench.reference.engine.request import BOS, PAD, Request
 from dsabench.reference.engine.sizes import VOCABULARY
 
 
-def never(logits: torch.Tensor) -> torch.Tensor:
+def mask_special_tokens(logits: torch.Tensor) -> torch.Tensor:
     """Make the tokens impossible that nobody may generate; in place."""
     logits[:, BOS] = logits[:, PAD] = -torch.inf
     return logits
@@ -25,7 +25,7 @@ class Sampler:
 
     def choose(self, logits: torch.Tensor, requests: Sequence[Request]) -> list[int]:
         """One token per row of logits [B, vocabulary] float32, which it overwrites."""
-        greedy: list[int] = never(logits).argmax(-1).tolist()
+        greedy: list[int] = mask_special_tokens(logits).argmax(-1).tolist()
         drawn = [row for row, request in enumerate(requests) if request.sampling.temperature > 0]
         if drawn:
             tokens = self._draw(logits[drawn], [requests[row] for row in drawn])

@@ -13,19 +13,19 @@ from dataclasses import dataclass
 
 import torch
 
-from dsabench.reference.engine.batch import Batch, Decode, Prefill, Span
-from dsabench.reference.engine.counters import Counters
+from dsabench.reference.engine.batch import DecodeBatch, ForwardBatch, PrefillBatch, PrefillSpan
+from dsabench.reference.engine.counters import EngineCounters
 from dsabench.reference.engine.hot_buffer import HotBuffers
-from dsabench.reference.engine.kv_cache import LayerCache, PagePool, Parcel, slots_of
-from dsabench.reference.engine.request import Finish, Request
-from dsabench.reference.engine.settings import Settings
+from dsabench.reference.engine.kv_cache import KvTransfer, LayerCache, PagePool, slots_of
+from dsabench.reference.engine.request import FinishReason, Request
+from dsabench.reference.engine.settings import EngineSettings
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class EngineStep:
     """What to run, and whose tokens the wanted rows are."""
 
-    batch: Batch
+    batch: ForwardBatch
     requests: tuple[Request, ...]
     members: tuple[Request, ...]
     """All that the batch has tokens of; in prefill some go on with their prompt in the next step."""
@@ -34,7 +34,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TokenRun:
     """Consecutive tokens of one running request, the first of them at a position."""
 
     request: Request
@@ -45,7 +45,7 @@ class Run:
 class Scheduler:
     """Queues, pages and the table of slots."""
 
-    def __init__(self, settings: Settings, counters: Counters, caches: list[LayerCache]) -> None:
+    def __init__(self, settings: EngineSettings, counters: EngineCounters, caches: list[LayerCache]) -> None:
         self._settings, self._counters = settings, counters
         self.caches = caches
         """Of all layers, the draft head's last where there is one."""
@@ -74,7 +74,7 @@ class Scheduler:
         everyone = [*self.waiting, *self.prefilling, *self.running]
         ended = [request for request in everyone if request_id in {None, request.id}]
         for request in ended:
-            request.finish = Finish("abort", message=message)
+            request.finish = FinishReason("abort", message=message)
             if request in self.waiting:
                 self.waiting.remove(request)
             else:
@@ -97,7 +97,7 @@ class Scheduler:
             arrived.append(request)
         return arrived
 
-    def _store(self, request: Request, parcel: Parcel) -> None:
+    def _store(self, request: Request, parcel: KvTransfer) -> None:
         """Put what the prefill server computed where this server would have, and its token to the output."""
         slots = self._slots[request.row, : len(request.prompt)]
         for rows, keys, cache, stored in zip(parcel.rows, parcel.keys, self.caches, self._stores, strict=True):
@@ -112,12 +112,12 @@ class Scheduler:
         self.running.append(request)
         self._take_tokens(request, [parcel.first_token], 0)
 
-    def next_prefill(self) -> Step | None:
+    def next_prefill(self) -> EngineStep | None:
         """The next chunk of prompts, or None where no prompt can go on."""
         parts = self._plan_prefill()
         return self._prefill(parts) if parts else None
 
-    def next_decode(self, drafts: Sequence[Sequence[int]] | None = None) -> Step | None:
+    def next_decode(self, drafts: Sequence[Sequence[int]] | None = None) -> EngineStep | None:
         """The last token of each running request, followed by its drafts where there are any; None where none runs."""
         if not self.running:
             return None
@@ -125,12 +125,12 @@ class Scheduler:
         self._counters.decode_step_requests[len(requests)] += 1
         guessed = tuple(drafts or [()] * len(requests))
         pairs = zip(requests, guessed, strict=True)
-        runs = [Run(request, request.stored_tokens, [request.output[-1], *guess]) for request, guess in pairs]
-        return Step(self.decode_batch(runs), requests, requests, guessed)
+        runs = [TokenRun(request, request.stored_tokens, [request.output[-1], *guess]) for request, guess in pairs]
+        return EngineStep(self.decode_batch(runs), requests, requests, guessed)
 
-    def commit(self, step: Step, tokens: Sequence[Sequence[int]]) -> None:
+    def commit(self, step: EngineStep, tokens: Sequence[Sequence[int]]) -> None:
         """Record that a step ran and what it chose for each of its requests: one token, or more where drafts held."""
-        prefilled = isinstance(step.batch.shape, Prefill)
+        prefilled = isinstance(step.batch.shape, PrefillBatch)
         for request, chosen in zip(step.requests, tokens, strict=True):
             if prefilled:
                 self.prefilling.remove(request)
@@ -154,11 +154,11 @@ class Scheduler:
                 request.parcel = self._parcel_of(request)
             self._leave(request)
 
-    def _parcel_of(self, request: Request) -> Parcel:
+    def _parcel_of(self, request: Request) -> KvTransfer:
         slots = self._slots[request.row, : len(request.prompt)]
         rows = [stored.index_select(0, slots.to(stored.device)) for stored in self._stores]
         keys = [cache.keys.index_select(0, slots) for cache in self.caches]
-        parcel = Parcel(request.output[0], rows, keys, None if request.hidden is None else request.hidden[-1:])
+        parcel = KvTransfer(request.output[0], rows, keys, None if request.hidden is None else request.hidden[-1:])
         self._counters.handed_over.update(requests=1, tokens=len(slots), bytes=parcel.nbytes)
         return parcel
 
@@ -210,14 +210,16 @@ class Scheduler:
         self.prefilling.append(request)
         return request
 
-    def _prefill(self, parts: Sequence[tuple[Request, int]]) -> Step:
+    def _prefill(self, parts: Sequence[tuple[Request, int]]) -> EngineStep:
         spans, tokens, positions, wanted, ending = [], [], [], [], []
         total_kv = longest = start = 0
         for request, count in parts:
             first, stop = request.stored_tokens, start + count
             length = request.stored_tokens = first + count
             slots = self._slots[request.row, :length]
-            spans.append(Span(start, stop, slots, slots if self.hot is None else self.hot.staged(request)[:length]))
+            spans.append(
+                PrefillSpan(start, stop, slots, slots if self.hot is None else self.hot.staged(request)[:length])
+            )
             tokens += request.prompt[first:length]
             positions.append(torch.arange(first, length, device=self._slots.device))
             if length == len(request.prompt):
@@ -225,18 +227,18 @@ class Scheduler:
                 ending.append(request)
             total_kv, longest, start = total_kv + length, max(longest, length), stop
         self._counters.prefill_step_tokens[start] += 1
-        batch = Batch(
+        batch = ForwardBatch(
             tokens=torch.tensor(tokens, device=self._slots.device),
             positions=torch.cat(positions),
             slots=torch.cat([span.slots[-span.new_tokens :] for span in spans]),
             row_slots=torch.cat([span.row_slots[-span.new_tokens :] for span in spans]),
             wanted=torch.tensor(wanted, dtype=torch.int64, device=self._slots.device),
             path=self._settings.prefill_path(new_tokens=start, kv_tokens=total_kv, longest=longest),
-            shape=Prefill(tuple(spans)),
+            shape=PrefillBatch(tuple(spans)),
         )
-        return Step(batch, tuple(ending), tuple(request for request, _ in parts))
+        return EngineStep(batch, tuple(ending), tuple(request for request, _ in parts))
 
-    def decode_batch(self, runs: Sequence[Run]) -> Batch:
+    def decode_batch(self, runs: Sequence[TokenRun]) -> ForwardBatch:
         """A row per token of each run, run after run. Rows of one run see those before them, which are stored first."""
         device, page = self._slots.device, self.pool.page_size
         places = [run.position + step for run in runs for step in range(len(run.tokens))]
@@ -246,14 +248,14 @@ class Scheduler:
         slots = self._slots[rows, : -(-longest // page) * page]
         new = slots.gather(1, positions.unsqueeze(1)).squeeze(1)
         hot = None if self.hot is None else self.hot.start_step(rows, places, slots)
-        return Batch(
+        return ForwardBatch(
             tokens=torch.tensor([token for run in runs for token in run.tokens], device=device),
             positions=positions,
             slots=new,
             row_slots=new,
             wanted=torch.arange(len(places), device=device),
             path=self._settings.decode_backend,
-            shape=Decode(slots, positions + 1, longest, page, hot),
+            shape=DecodeBatch(slots, positions + 1, longest, page, hot),
         )
 
     def _publish(self, request: Request, tokens: Sequence[int]) -> None:

@@ -19,7 +19,7 @@ _MHA_CAPACITY_TOKENS = 128 * 1024  # sglang 0.5.23 forward_batch_deepseek_mha_mi
 
 
 @dataclass(frozen=True, slots=True)
-class HiSparse:
+class HiSparseConfig:
     """Keep the latent rows of a running request's hot tokens on the device, and all rows in host memory."""
 
     device_buffer_size: int
@@ -31,7 +31,7 @@ class HiSparse:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class EngineSettings:
     """Everything that decides how the server behaves; nothing is unset."""
 
     size: ModelSize
@@ -60,7 +60,7 @@ class Settings:
     random_seed: int
     threads: int
     """Of one rank's CPU operators."""
-    hisparse: HiSparse | None
+    hisparse: HiSparseConfig | None
     """None keeps all rows of running requests on the device."""
     draft_steps: int | None
     """Tokens guessed before each verification, a chain of them; None without speculation."""

@@ -12,30 +12,30 @@ from dataclasses import replace
 import torch
 
 from dsabench.reference.engine.layers import GatedMlp, MixtureOfExperts
-from dsabench.reference.engine.layout import Part, Seat
-from dsabench.reference.engine.mla import Attention
-from dsabench.reference.engine.ranks import Ranks
-from dsabench.reference.engine.transformer import Block, Transformer
+from dsabench.reference.engine.layout import EqualPart, RankPlacement
+from dsabench.reference.engine.mla import LatentAttention
+from dsabench.reference.engine.ranks import RankGroups
+from dsabench.reference.engine.transformer import Transformer, TransformerBlock
 
 
-def shard(model: Transformer, ranks: Ranks) -> Transformer:
+def shard(model: Transformer, ranks: RankGroups) -> Transformer:
     """The part of a rank, which sums with the others."""
     return replace(model, blocks=tuple(shard_block(block, ranks.seat) for block in model.blocks), ranks=ranks)
 
 
-def shard_block(block: Block, seat: Seat) -> Block:
+def shard_block(block: TransformerBlock, seat: RankPlacement) -> TransformerBlock:
     """A rank's part of one layer."""
     mlp = block.mlp
     own = _mlp(mlp, seat.mlp) if isinstance(mlp, GatedMlp) else _mixture(mlp, seat)
     return replace(block, attention=_attention(block.attention, seat.heads), mlp=own)
 
 
-def shard_for_group(block: Block, seat: Seat) -> Block:
+def shard_for_group(block: TransformerBlock, seat: RankPlacement) -> TransformerBlock:
     """The same where only the ranks of one group sum, as the draft head's do."""
-    return shard_block(block, Seat(heads=seat.heads, mlp=seat.heads, inside_expert=seat.heads))
+    return shard_block(block, RankPlacement(heads=seat.heads, mlp=seat.heads, inside_expert=seat.heads))
 
 
-def _attention(attention: Attention, part: Part) -> Attention:
+def _attention(attention: LatentAttention, part: EqualPart) -> LatentAttention:
     size, w = attention.size, attention.weights
     own, head = part.of_range(size.heads), size.nope + size.rope
     rows_of_heads = w.q_up[: size.heads * head].view(size.heads, head, -1)
@@ -50,13 +50,13 @@ def _attention(attention: Attention, part: Part) -> Attention:
     return replace(attention, size=replace(size, heads=size.heads // part.of), weights=weights)
 
 
-def _mlp(mlp: GatedMlp, part: Part) -> GatedMlp:
+def _mlp(mlp: GatedMlp, part: EqualPart) -> GatedMlp:
     own = part.of_range(mlp.down.shape[1])
     gate_up = mlp.gate_up.view(2, mlp.down.shape[1], -1)[:, own].flatten(0, 1)
     return GatedMlp(gate_up.contiguous(), mlp.down[:, own].contiguous())
 
 
-def _mixture(mixture: MixtureOfExperts, seat: Seat) -> MixtureOfExperts:
+def _mixture(mixture: MixtureOfExperts, seat: RankPlacement) -> MixtureOfExperts:
     own = seat.experts.of_range(len(mixture.routed))
     routed = tuple(_mlp(expert, seat.inside_expert) for expert in mixture.routed[own])
     return replace(mixture, shared=_mlp(mixture.shared, seat.mlp), routed=routed, first=own.start)

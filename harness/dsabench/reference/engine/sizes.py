@@ -10,7 +10,7 @@ VOCABULARY = 259
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Experts:
+class ExpertSizes:
     """Widths of the mixture of experts; beside each its name in DeepSeek-V3.2's config.json and its value there."""
 
     routed: int  # n_routed_experts, 256
@@ -44,7 +44,7 @@ class ModelSize:
     max_running: int  # requests in the running batch unless --max-running-requests says otherwise
     rope_theta: float = 10000.0
     norm_eps: float = 1e-6
-    experts: Experts | None = None  # None has a dense MLP in every layer
+    experts: ExpertSizes | None = None  # None has a dense MLP in every layer
     index_topk_pattern: str | None = None  # the same; None has an indexer in every layer
     is_trained: bool = False
 
@@ -76,8 +76,12 @@ _TRAINED = ModelSize(
     index_heads=4, index_dim=64, index_topk=64, context=16384, pool_tokens=65536, max_running=64,
     is_trained=True,
 )  # fmt: skip
-_TINY_EXPERTS = Experts(routed=8, per_token=2, groups=4, kept_groups=2, intermediate=32, scaling=1.5, dense_layers=1)
-_SMALL_EXPERTS = Experts(routed=16, per_token=4, groups=4, kept_groups=2, intermediate=128, scaling=1.5, dense_layers=1)
+_TINY_EXPERTS = ExpertSizes(
+    routed=8, per_token=2, groups=4, kept_groups=2, intermediate=32, scaling=1.5, dense_layers=1
+)
+_SMALL_EXPERTS = ExpertSizes(
+    routed=16, per_token=4, groups=4, kept_groups=2, intermediate=128, scaling=1.5, dense_layers=1
+)
 SIZES = {
     size.name: size
     for size in (

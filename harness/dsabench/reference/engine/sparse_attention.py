@@ -7,8 +7,8 @@ from functools import partial
 
 import torch
 
-from dsabench.reference.engine.batch import Decode, Path, Span
-from dsabench.reference.engine.counters import Counters
+from dsabench.reference.engine.batch import DecodeBatch, Path, PrefillSpan
+from dsabench.reference.engine.counters import EngineCounters
 from dsabench.reference.engine.indexer import IndexerQueries, LightningIndexer
 from dsabench.reference.engine.kv_cache import LayerCache
 from dsabench.reference.engine.sizes import ModelSize
@@ -22,11 +22,11 @@ class SparseAttention:
 
     size: ModelSize
     cache: LayerCache
-    counters: Counters
+    counters: EngineCounters
     path: Path
     indexer: LightningIndexer
 
-    def prefill(self, q: torch.Tensor, asked: IndexerQueries | None, span: Span) -> torch.Tensor:
+    def prefill(self, q: torch.Tensor, asked: IndexerQueries | None, span: PrefillSpan) -> torch.Tensor:
         """Attend from the new tokens of one sequence, among q [T, H, D] and `asked` of the batch → [new, H, C].
 
         Queries are absorbed: q_nope · W_uk, then the rotated part.
@@ -39,7 +39,7 @@ class SparseAttention:
         slots = torch.where(positions < 0, -1, span.row_slots[positions])  # -1 reads the last slot, and is replaced
         return self._attend(q, slots, self.cache.rows)
 
-    def decode(self, q: torch.Tensor, asked: IndexerQueries | None, step: Decode) -> torch.Tensor:
+    def decode(self, q: torch.Tensor, asked: IndexerQueries | None, step: DecodeBatch) -> torch.Tensor:
         """Attend from one new token per row of the batch, q [B, H, D] → [B, H, C]."""
         self._count(f"decode.{self.path}", len(step.lengths))
         positions = self.indexer.select_in_decode(asked, step)

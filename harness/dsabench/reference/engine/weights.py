@@ -12,11 +12,11 @@ from pathlib import Path
 import torch
 
 from dsabench.errors import InputError
-from dsabench.reference.engine.layers import GatedMlp, MixtureOfExperts, Router, rope_table
-from dsabench.reference.engine.mla import Attention, AttentionWeights, absorbed
+from dsabench.reference.engine.layers import ExpertRouter, GatedMlp, MixtureOfExperts, rope_table
+from dsabench.reference.engine.mla import AttentionWeights, LatentAttention, absorbed
 from dsabench.reference.engine.mtp import DraftHead
-from dsabench.reference.engine.sizes import VOCABULARY, Experts, ModelSize
-from dsabench.reference.engine.transformer import Block, Transformer
+from dsabench.reference.engine.sizes import VOCABULARY, ExpertSizes, ModelSize
+from dsabench.reference.engine.transformer import Transformer, TransformerBlock
 
 FILE = Path(__file__).parents[1] / "trained" / "model.safetensors"
 SHA256 = "da8698ca4e0dea54853b05a3ddec227a3b42aa9e29297aca903a9556b391061a"
@@ -61,7 +61,7 @@ def random_model(size: ModelSize, seed: int, dtype: torch.dtype, context: int, d
     return Transformer(size, embedding, blocks, source.ones(size.hidden), head, rope)
 
 
-def _random_block(size: ModelSize, source: _Source, layer: int) -> Block:
+def _random_block(size: ModelSize, source: _Source, layer: int) -> TransformerBlock:
     branch = (2 * size.layers) ** -0.5  # so that the residual stream does not grow with depth (GPT-2, section 2.3)
     mlp: GatedMlp | MixtureOfExperts
     if size.experts is None or layer < size.experts.dense_layers:
@@ -69,22 +69,22 @@ def _random_block(size: ModelSize, source: _Source, layer: int) -> Block:
     else:
         mlp = _mixture(size.hidden, size.experts, source, branch)
     attention = replace(_attention(size, source, branch), indexed=size.has_indexer(layer))
-    return Block(source.ones(size.hidden), attention, source.ones(size.hidden), mlp)
+    return TransformerBlock(source.ones(size.hidden), attention, source.ones(size.hidden), mlp)
 
 
 def _mlp(hidden: int, intermediate: int, source: _Source, branch: float) -> GatedMlp:
     return GatedMlp(source.draw(2 * intermediate, hidden), source.draw(hidden, intermediate, scale=branch))
 
 
-def _mixture(hidden: int, widths: Experts, source: _Source, branch: float) -> MixtureOfExperts:
+def _mixture(hidden: int, widths: ExpertSizes, source: _Source, branch: float) -> MixtureOfExperts:
     """Experts as dense MLPs are; the router's bias is small against the scores, which lie around ½."""
     gate = source.draw(widths.routed, hidden)
     bias = source.draw(widths.routed, 1, scale=_BIAS).squeeze(1).float()
     shared, *routed = (_mlp(hidden, widths.intermediate, source, branch) for _ in range(1 + widths.routed))
-    return MixtureOfExperts(Router(widths, gate, bias), shared, tuple(routed))
+    return MixtureOfExperts(ExpertRouter(widths, gate, bias), shared, tuple(routed))
 
 
-def _attention(size: ModelSize, source: _Source, branch: float) -> Attention:
+def _attention(size: ModelSize, source: _Source, branch: float) -> LatentAttention:
     down = source.draw(size.q_lora + size.row + size.index_dim + size.index_heads, size.hidden)
     q_up = source.draw(size.heads * (size.nope + size.rope) + size.index_heads * size.index_dim, size.q_lora)
     kv_up = source.draw(size.heads * (size.nope + size.value), size.latent)
@@ -98,7 +98,7 @@ def _attention(size: ModelSize, source: _Source, branch: float) -> Attention:
         **absorbed(size, kv_up),
         out=source.draw(size.hidden, size.heads * size.value, scale=branch),
     )
-    return Attention(size, weights)
+    return LatentAttention(size, weights)
 
 
 def trained_model(
@@ -135,7 +135,7 @@ def _read(file: Path, dtype: torch.dtype, device: str) -> dict[str, torch.Tensor
     return {name: tensor.to(device, dtype) for name, tensor in parse(data).items()}
 
 
-def _trained_block(size: ModelSize, found: dict[str, torch.Tensor], layer: int) -> Block:
+def _trained_block(size: ModelSize, found: dict[str, torch.Tensor], layer: int) -> TransformerBlock:
     def of(name: str) -> torch.Tensor:
         return found[f"layers.{layer}.{name}"]
 
@@ -154,4 +154,4 @@ def _trained_block(size: ModelSize, found: dict[str, torch.Tensor], layer: int) 
     mlp = GatedMlp(torch.cat((of("mlp.gate_proj.weight"), of("mlp.up_proj.weight"))), of("mlp.down_proj.weight"))
     indexed = layer == size.layers or size.has_indexer(layer)  # the draft head selects for itself
     norms = of("input_layernorm.weight"), of("post_attention_layernorm.weight")
-    return Block(norms[0], Attention(size, weights, indexed), norms[1], mlp)
+    return TransformerBlock(norms[0], LatentAttention(size, weights, indexed), norms[1], mlp)

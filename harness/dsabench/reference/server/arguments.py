@@ -10,8 +10,8 @@ from typing import Literal, NoReturn
 
 from dsabench.errors import InputError, nearest
 from dsabench.reference.engine import layout
-from dsabench.reference.engine.layout import Parallel
-from dsabench.reference.engine.settings import DecodeBackend, HiSparse, PrefillBackend
+from dsabench.reference.engine.layout import ParallelLayout
+from dsabench.reference.engine.settings import DecodeBackend, HiSparseConfig, PrefillBackend
 from dsabench.reference.engine.sizes import SIZES
 from dsabench.reference.server import hisparse, overrides
 from dsabench.reference.server.overrides import model_size
@@ -65,9 +65,9 @@ class ServerArgs:
     disaggregation_bootstrap_port: int
 
     @property
-    def parallel(self) -> Parallel:
+    def parallel(self) -> ParallelLayout:
         """Processes that serve together."""
-        return Parallel(self.tp_size, self.dp_size, self.ep_size, self.enable_dp_attention)
+        return ParallelLayout(self.tp_size, self.dp_size, self.ep_size, self.enable_dp_attention)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -121,7 +121,7 @@ def _check(args: ServerArgs) -> None:
         )
 
 
-def hisparse_of(args: ServerArgs) -> HiSparse | None:
+def hisparse_of(args: ServerArgs) -> HiSparseConfig | None:
     """Where the rows of running requests are; None keeps them all on the device."""
     size = model_size(args.model_path, args.json_model_override_args)
     return hisparse.read(args.hisparse_config, size, args.page_size) if args.enable_hisparse else None

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from dsabench.reference.engine.request import Sampling
+from dsabench.reference.engine.request import SamplingParams
 from dsabench.reference.server.calls import Update
 
 
@@ -25,7 +25,7 @@ class Asked:
 
     id: str
     prompt: list[int]
-    sampling: Sampling
+    sampling: SamplingParams
     listen: Callable[[Update], None]
     """Called on the event loop for each step that brought a token."""
     meeting: Meeting | None = None

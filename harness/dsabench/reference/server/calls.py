@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dsabench.reference.engine.counters import Counters
-from dsabench.reference.engine.request import Accepted, Finish, Sampling
+from dsabench.reference.engine.counters import EngineCounters
+from dsabench.reference.engine.request import AcceptedDrafts, FinishReason, SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class Submit:
     group: int
     id: str
     prompt: list[int]
-    sampling: Sampling
+    sampling: SamplingParams
     parcel: bytes | None = None
     """A decode server has it from the prefill server."""
     hand_over: bool = False
@@ -89,10 +89,10 @@ class Update:
 
     output_tokens: int
     text: str
-    finish: Finish | None
+    finish: FinishReason | None
     at_s: float
     """`perf_counter` when the step was done."""
-    accepted: Accepted | None = None
+    accepted: AcceptedDrafts | None = None
     """None without speculation, and before the first verification."""
 
 
@@ -112,7 +112,7 @@ class News:
 class Status:
     """An engine at work."""
 
-    counters: Counters = field(default_factory=Counters)
+    counters: EngineCounters = field(default_factory=EngineCounters)
     decode_tokens_per_s: float = 0.0
     running: int = 0
     queued: int = 0

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
 
-from dsabench.reference.engine.layout import Parallel, Seat
+from dsabench.reference.engine.layout import ParallelLayout, RankPlacement
 from dsabench.reference.server.arguments import ServerArgs
 from dsabench.signals import die_with_parent
 
@@ -71,7 +71,7 @@ class Pipes:
 
 
 @contextmanager
-def family(args: ServerArgs, parallel: Parallel, close: Callable[[], None]) -> Iterator[list[list[Member]]]:
+def family(args: ServerArgs, parallel: ParallelLayout, close: Callable[[], None]) -> Iterator[list[list[Member]]]:
     """The ranks of every replica; none of them outlives the context. Signals to end are held back when it opens.
 
     `close` is called in each of them, for what else it must not hold open.
@@ -92,7 +92,7 @@ def end(members: Sequence[Member]) -> None:
         member.process.join()
 
 
-def _fork(args: ServerArgs, parallel: Parallel, close: Callable[[], None]) -> list[list[Member]]:
+def _fork(args: ServerArgs, parallel: ParallelLayout, close: Callable[[], None]) -> list[list[Member]]:
     outer: dict[tuple[int, int], Connection] = {}
     inner: dict[tuple[int, int], Pipes] = {}
     for replica in range(parallel.replicas):
@@ -130,7 +130,7 @@ def _die_with(server: int) -> None:
         os._exit(1)
 
 
-def _run(args: ServerArgs, number: int, seat: Seat, pipes: Pipes) -> None:
+def _run(args: ServerArgs, number: int, seat: RankPlacement, pipes: Pipes) -> None:
     """Whatever it raises ends the process with its traceback and exit code 1."""
     for ending in ENDING:
         signal.signal(ending, signal.SIG_IGN)  # the server's to hear: it lets requests end first

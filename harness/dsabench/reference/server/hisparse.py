@@ -7,7 +7,7 @@ import json
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dsabench.errors import InputError
-from dsabench.reference.engine.settings import HiSparse
+from dsabench.reference.engine.settings import HiSparseConfig
 from dsabench.reference.engine.sizes import ModelSize
 
 FLAG = "--hisparse-config"
@@ -22,7 +22,7 @@ class _Given(BaseModel):
     swap_in_block_size: int = Field(960, ge=1, le=1024)
 
 
-def read(text: str | None, size: ModelSize, page_size: int) -> HiSparse:
+def read(text: str | None, size: ModelSize, page_size: int) -> HiSparseConfig:
     """Parse the flag; without it the buffer has room for twice what a step attends to. `top_k` is the model's.
 
     Raises:
@@ -41,4 +41,4 @@ def read(text: str | None, size: ModelSize, page_size: int) -> HiSparse:
         raise InputError(f"{FLAG}: device_buffer_size ({buffer}) must be no smaller than top_k ({least})")
     if buffer % page_size:
         raise InputError(f"{FLAG}: device_buffer_size ({buffer}) is not a multiple of --page-size {page_size}")
-    return HiSparse(buffer, given.host_to_device_ratio, given.swap_in_block_size)
+    return HiSparseConfig(buffer, given.host_to_device_ratio, given.swap_in_block_size)

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, Strict, ValidationError, model_validator
 
 from dsabench.errors import InputError
-from dsabench.reference.engine.request import Accepted, Finish, Sampling, encode
+from dsabench.reference.engine.request import AcceptedDrafts, FinishReason, SamplingParams, encode
 from dsabench.reference.engine.sizes import VOCABULARY
 from dsabench.reference.server.asked import Asked, Meeting
 from dsabench.reference.server.calls import Update
@@ -133,7 +133,7 @@ class Wanted:
 
     id: str
     prompt: list[int]
-    sampling: Sampling
+    sampling: SamplingParams
     meeting: Meeting | None = None
 
 
@@ -210,7 +210,7 @@ def _prompts(body: GenerateBody) -> list[list[int]]:
     return prompts
 
 
-def _sampling(body: SamplingBody, prompt_tokens: int, limits: Limits) -> Sampling:
+def _sampling(body: SamplingBody, prompt_tokens: int, limits: Limits) -> SamplingParams:
     """Check lengths as sglang does, and against the pool: what can never fit is refused at once."""
     if prompt_tokens >= limits.context:
         raise InputError(
@@ -235,7 +235,7 @@ def _sampling(body: SamplingBody, prompt_tokens: int, limits: Limits) -> Samplin
             f"room for {limits.prompt}."
         )
     stop = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
-    return Sampling(
+    return SamplingParams(
         max_new_tokens=new,
         temperature=body.temperature,
         top_p=body.top_p,
@@ -247,11 +247,11 @@ def _sampling(body: SamplingBody, prompt_tokens: int, limits: Limits) -> Samplin
     )
 
 
-def _finish_reason(finish: Finish) -> dict[str, object]:
+def _finish_reason(finish: FinishReason) -> dict[str, object]:
     return {name: value for name, value in asdict(finish).items() if value is not None}
 
 
-def _speculation(accepted: Accepted, output_tokens: int) -> dict[str, float]:
+def _speculation(accepted: AcceptedDrafts, output_tokens: int) -> dict[str, float]:
     """As sglang 0.5.23 has it (tokenizer_manager.py:3150): tokens per pass include the pass's own."""
     return {
         "spec_accept_rate": accepted.correct / accepted.proposed if accepted.proposed else 0.0,

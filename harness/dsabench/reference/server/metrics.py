@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from dsabench import __version__
-from dsabench.reference.engine.counters import Counters
+from dsabench.reference.engine.counters import EngineCounters
 from dsabench.reference.server.calls import Started, Status
 
 _FIRST_TOKEN_S = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
@@ -86,9 +86,9 @@ class _EngineCollector(Collector):
             yield counter
 
 
-def total(statuses: Sequence[Status]) -> Counters:
+def total(statuses: Sequence[Status]) -> EngineCounters:
     """Counts of all groups."""
-    return sum((status.counters for status in statuses), Counters())
+    return sum((status.counters for status in statuses), EngineCounters())
 
 
 def server_info(started: Started, statuses: Sequence[Status]) -> dict[str, object]:

@@ -10,7 +10,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
 from dsabench.errors import InputError
-from dsabench.reference.engine.request import Finish
+from dsabench.reference.engine.request import FinishReason
 from dsabench.reference.server import messages
 from dsabench.reference.server.messages import Count, Limits, Token, Wanted
 
@@ -148,6 +148,6 @@ def usage(prompts: Sequence[int], completions: Sequence[int], cached_tokens: int
     }
 
 
-def ending(finish: Finish | None) -> dict[str, object]:
+def ending(finish: FinishReason | None) -> dict[str, object]:
     """The two keys of a choice that say how it ended."""
     return {"finish_reason": finish.type if finish else None, "matched_stop": finish.matched if finish else None}

@@ -9,17 +9,17 @@ from dataclasses import fields
 
 import torch
 
-from dsabench.reference.engine.kv_cache import LayerCache, Parcel
+from dsabench.reference.engine.kv_cache import KvTransfer, LayerCache
 
 
-def pack(parcel: Parcel) -> bytes:
+def pack(parcel: KvTransfer) -> bytes:
     """A parcel on its way to a decode server."""
     file = io.BytesIO()
     torch.save({one.name: getattr(parcel, one.name) for one in fields(parcel)}, file)
     return file.getvalue()
 
 
-def unpack(data: bytes, caches: Sequence[LayerCache], tokens: int, *, drafting: bool) -> Parcel:
+def unpack(data: bytes, caches: Sequence[LayerCache], tokens: int, *, drafting: bool) -> KvTransfer:
     """The inverse of `pack`, for a prompt of so many tokens and such caches.
 
     Raises:
@@ -27,7 +27,7 @@ def unpack(data: bytes, caches: Sequence[LayerCache], tokens: int, *, drafting: 
 
     """
     try:
-        parcel = Parcel(**torch.load(io.BytesIO(data), map_location="cpu", weights_only=True))
+        parcel = KvTransfer(**torch.load(io.BytesIO(data), map_location="cpu", weights_only=True))
         found = [(part.dtype, part.shape) for part in (*parcel.rows, *parcel.keys)]
     except (RuntimeError, EOFError, TypeError, AttributeError, pickle.UnpicklingError) as error:
         raise ValueError(f"no parcel: {error}") from error

@@ -17,9 +17,9 @@ import torch
 from dsabench.errors import InputError
 from dsabench.reference.engine import ranks
 from dsabench.reference.engine.engine import Engine
-from dsabench.reference.engine.layout import Seat
+from dsabench.reference.engine.layout import RankPlacement
 from dsabench.reference.engine.request import Request
-from dsabench.reference.engine.settings import Settings
+from dsabench.reference.engine.settings import EngineSettings
 from dsabench.reference.server import parcels
 from dsabench.reference.server.arguments import ServerArgs
 from dsabench.reference.server.calls import (
@@ -51,7 +51,7 @@ class Post:
 
     number: int
     """Of the process among the ranks of all replicas."""
-    seat: Seat
+    seat: RankPlacement
     pipes: Pipes
 
     def calls(self, *, wait: bool) -> Sequence[Call]:
@@ -97,14 +97,14 @@ def _serve(args: ServerArgs, post: Post) -> None:
     _log_tables(settings)
     if settings.device == "cuda":
         torch.cuda.set_device(post.number)
-    joined = ranks.join(post.seat, settings.device, post.pipes.agree)
+    joined = ranks.connect_ranks(post.seat, settings.device, post.pipes.agree)
     rank = Rank(Engine(settings, joined), post, args)
     if not args.skip_server_warmup:
         rank.engine.warm_up()
     rank.run()
 
 
-def _log_tables(settings: Settings) -> None:
+def _log_tables(settings: EngineSettings) -> None:
     """Name the tables that are followed, as a patched sglang does."""
     sources = {"the MHA threshold": settings.mha_threshold_source}
     if settings.prefill_backend == "flashmla_auto":

@@ -15,7 +15,7 @@ import torch
 
 from dsabench.errors import InputError
 from dsabench.model.tuned_table import ThresholdRule
-from dsabench.reference.engine.settings import DecodeBackend, Settings
+from dsabench.reference.engine.settings import DecodeBackend, EngineSettings
 from dsabench.reference.engine.sizes import VOCABULARY, ModelSize
 from dsabench.reference.server import devices, tables
 from dsabench.reference.server.arguments import ServerArgs, draft_steps_of, hisparse_of
@@ -27,7 +27,7 @@ _MAX_RUNNING_SPECULATING = 48  # sglang's default wherever it speculates
 _SAYS = "These numbers describe the reference runtime of dsabench, a small model with {weights}, and not sglang."
 
 
-def resolve(args: ServerArgs, env: Mapping[str, str]) -> Settings:
+def resolve(args: ServerArgs, env: Mapping[str, str]) -> EngineSettings:
     """Put a value in the place of everything that was not given.
 
     Raises:
@@ -52,7 +52,7 @@ def resolve(args: ServerArgs, env: Mapping[str, str]) -> Settings:
     backend: DecodeBackend = "flashmla_kv" if packed else "flashmla_sparse"
     # a table that somebody tuned makes the choice by it the default, as a patched sglang does
     is_tuned = packed and auto is not None and auto.table.evidence.label != "shipped"
-    return Settings(
+    return EngineSettings(
         size=size,
         device=device,
         device_name=device_name,
@@ -125,7 +125,7 @@ def _dtype(wanted: str, device: str) -> torch.dtype:
     return torch.bfloat16 if wanted == "bfloat16" else torch.float32
 
 
-def as_sglang(args: ServerArgs, settings: Settings) -> dict[str, object]:
+def as_sglang(args: ServerArgs, settings: EngineSettings) -> dict[str, object]:
     """The flags with all defaults resolved, under sglang's names, as `/server_info` shows them."""
     resolved = {
         "device": settings.device,
@@ -146,7 +146,7 @@ def as_sglang(args: ServerArgs, settings: Settings) -> dict[str, object]:
     return {**asdict(args), **resolved}
 
 
-def as_reference(args: ServerArgs, settings: Settings) -> dict[str, object]:
+def as_reference(args: ServerArgs, settings: EngineSettings) -> dict[str, object]:
     """What sglang has no field for."""
     return {
         "note": _SAYS.format(weights="weights of its own" if settings.size.is_trained else "random weights"),

@@ -13,7 +13,7 @@ import orjson
 from aiohttp import web
 
 from dsabench.errors import InputError
-from dsabench.reference.engine.request import Sampling
+from dsabench.reference.engine.request import SamplingParams
 from dsabench.reference.server import messages
 from dsabench.reference.server.arguments import ServerArgs
 from dsabench.reference.server.asked import Asked
@@ -25,7 +25,7 @@ from dsabench.reference.server.openai import Gate, OpenAi
 from dsabench.reference.server.worker import Worker
 
 _HEALTH_TIMEOUT_S = 20.0
-_PROBE = Sampling(max_new_tokens=1, temperature=0.0, ignore_eos=True)
+_PROBE = SamplingParams(max_new_tokens=1, temperature=0.0, ignore_eos=True)
 _BODY_BYTES = 64 << 20
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -12,7 +12,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 
 from dsabench.errors import InputError
-from dsabench.reference.engine.layout import Parallel
+from dsabench.reference.engine.layout import ParallelLayout
 from dsabench.reference.server.asked import Asked
 from dsabench.reference.server.calls import (
     Abort,
@@ -66,7 +66,7 @@ class _Question:
 class Worker:
     """All ranks. Its methods are called on the event loop."""
 
-    def __init__(self, replicas: Sequence[Sequence[Member]], parallel: Parallel) -> None:
+    def __init__(self, replicas: Sequence[Sequence[Member]], parallel: ParallelLayout) -> None:
         self._loop = asyncio.get_running_loop()
         self._members = [member for replica in replicas for member in replica]
         self._ended: asyncio.Future[None] = self._loop.create_future()
