@@ -39,7 +39,7 @@ def found(*names: str) -> ModuleType:
 
 
 def settings_module() -> Any:
-    return found("dsabench.reference.server.resolve", "dsabench.serving.resolve")
+    return found("dsabench.reference.server.resolve_settings", "dsabench.serving.resolve")
 
 
 def make_engine(*flags: str, model: str = "small", **env: str) -> Any:

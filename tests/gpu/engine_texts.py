@@ -18,7 +18,7 @@ from dsabench.reference.engine.engine import Engine
 from dsabench.reference.engine.request import Request, SamplingParams
 from dsabench.reference.engine.sampler import mask_special_tokens
 from dsabench.reference.server.arguments import parse
-from dsabench.reference.server.resolve import resolve
+from dsabench.reference.server.resolve_settings import resolve
 
 LENGTHS = (5, 100, 128, 129, 300, 700, 1500)
 """Of the prompts, in tokens: on both sides of index_topk, which is 128 for `small`."""

@@ -15,7 +15,7 @@ from dsabench.load.draw.prompts import draw_prompts, draw_rehearsal
 from dsabench.load.requests import LoadTarget
 from dsabench.model.sample import Prompt
 from dsabench.model.workload import Workload
-from dsabench.reference.server.openai_messages import ChatBody, chat_prompt
+from dsabench.reference.server.openai_api import ChatBody, chat_prompt
 
 pytest.importorskip("tokenizers")
 GOLDEN = Path(__file__).parents[2] / "golden" / "bench_serving"

@@ -11,7 +11,7 @@ from dsabench.reference.engine.engine import Engine
 from dsabench.reference.engine.layers import MixtureOfExperts
 from dsabench.reference.engine.request import Request, SamplingParams
 from dsabench.reference.server.arguments import parse
-from dsabench.reference.server.resolve import MHA_VARIABLE, resolve
+from dsabench.reference.server.resolve_settings import MHA_VARIABLE, resolve
 from dsakernels.kv_layout import PackedLayout, pack, unpack
 
 

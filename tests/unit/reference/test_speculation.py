@@ -9,7 +9,7 @@ from dsabench.errors import InputError
 from dsabench.reference.engine.request import Request, SamplingParams
 from dsabench.reference.runtime import render
 from dsabench.reference.server.arguments import parse
-from dsabench.reference.server.resolve import ACCEPT_VARIABLE, resolve
+from dsabench.reference.server.resolve_settings import ACCEPT_VARIABLE, resolve
 from unit.reference.engines import engine, greedy, prompt
 from unit.reference.server.serving import serving
 

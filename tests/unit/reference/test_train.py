@@ -18,7 +18,7 @@ from dsabench.evals.question import fill
 from dsabench.evals.readers.tasks import make_tasks
 from dsabench.reference.engine import weights
 from dsabench.reference.engine.sizes import SIZES
-from dsabench.reference.server.openai_messages import ChatBody, chat_prompt
+from dsabench.reference.server.openai_api import ChatBody, chat_prompt
 from dsabench.reference.train import __main__ as program
 from dsabench.reference.train import rows, scores, steps, texts
 from dsabench.reference.train.rows import Rows, asked, asked_in_steps

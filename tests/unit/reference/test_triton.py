@@ -12,7 +12,7 @@ import torch
 
 from dsabench.errors import InputError
 from dsabench.reference.server.arguments import parse
-from dsabench.reference.server.resolve import resolve
+from dsabench.reference.server.resolve_settings import resolve
 
 TRITON = ("--dsa-prefill-backend", "triton", "--dsa-decode-backend", "triton")
 HOT = ("--disable-radix-cache", "--enable-hisparse", "--hisparse-config", '{"device_buffer_size": 128}')
@@ -20,7 +20,7 @@ PROGRAM = """
 import os, sys
 from dsabench.reference.engine.engine import Engine
 from dsabench.reference.server.arguments import parse
-from dsabench.reference.server.resolve import resolve
+from dsabench.reference.server.resolve_settings import resolve
 from unit.reference.engines import greedy, prompt
 
 def served(*flags):

@@ -6,9 +6,11 @@ prefixes (SGLang, 2023, section 3, with a page for an edge).
 
 from __future__ import annotations
 
+import io
+import pickle
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 
@@ -64,6 +66,31 @@ class KvTransfer:
     def nbytes(self) -> int:
         """Size of the tensors."""
         return sum(part.nbytes for part in (*self.rows, *self.keys))
+
+    def to_bytes(self) -> bytes:
+        """A file of torch's, with tensors and plain values only, on its way to a decode server."""
+        file = io.BytesIO()
+        torch.save({one.name: getattr(self, one.name) for one in fields(self)}, file)
+        return file.getvalue()
+
+    @classmethod
+    def from_bytes(cls, data: bytes, caches: Sequence[LayerCache], tokens: int, *, drafting: bool) -> KvTransfer:
+        """The inverse of `to_bytes`, for a prompt of so many tokens and such caches.
+
+        Raises:
+            ValueError: these bytes are no such file, or one of another model or other KV settings.
+
+        """
+        try:
+            sent = cls(**torch.load(io.BytesIO(data), map_location="cpu", weights_only=True))
+            found = [(part.dtype, part.shape) for part in (*sent.rows, *sent.keys)]
+        except (RuntimeError, EOFError, TypeError, AttributeError, pickle.UnpicklingError) as error:
+            raise ValueError(f"no KV of a prefill server: {error}") from error
+        stored = [*(cache.rows for cache in caches), *(cache.keys for cache in caches)]
+        wanted = [(part.dtype, torch.Size((tokens, *part.shape[1:]))) for part in stored]
+        if found != wanted or drafting != (sent.hidden is not None):
+            raise ValueError("the prefill server has another model or other KV settings")
+        return sent
 
 
 def allocate(

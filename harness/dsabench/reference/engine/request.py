@@ -117,7 +117,7 @@ class Request:
     accepted: AcceptedDrafts = field(default_factory=AcceptedDrafts)
     hand_over: bool = False
     """Disaggregation: its first token and its KV are for another server."""
-    parcel: KvTransfer | None = None
+    transfer: KvTransfer | None = None
     """Disaggregation: what the prefill server made of the prompt, to be sent or just received."""
     told: int = 0
     """Tokens that the server has heard of."""

@@ -92,25 +92,25 @@ class Scheduler:
     def welcome(self) -> list[Request]:
         """Admit requests that a prefill server has begun; they go on in the next decode step."""
         arrived: list[Request] = []
-        while (request := self._admit(prefilled=True)) is not None and request.parcel is not None:
-            self._store(request, request.parcel)
+        while (request := self._admit(prefilled=True)) is not None and request.transfer is not None:
+            self._store(request, request.transfer)
             arrived.append(request)
         return arrived
 
-    def _store(self, request: Request, parcel: KvTransfer) -> None:
+    def _store(self, request: Request, transfer: KvTransfer) -> None:
         """Put what the prefill server computed where this server would have, and its token to the output."""
         slots = self._slots[request.row, : len(request.prompt)]
-        for rows, keys, cache, stored in zip(parcel.rows, parcel.keys, self.caches, self._stores, strict=True):
+        for rows, keys, cache, stored in zip(transfer.rows, transfer.keys, self.caches, self._stores, strict=True):
             stored.index_copy_(0, slots.to(stored.device), rows.to(stored.device))
             cache.keys.index_copy_(0, slots, keys.to(slots.device))
         if self.hot is not None:
             self.hot.preload(request, slots)
-        request.stored_tokens, request.parcel = len(request.prompt), None
-        request.hidden = None if parcel.hidden is None else parcel.hidden.to(slots.device)
-        self._counters.handed_over.update(requests=1, tokens=len(slots), bytes=parcel.nbytes)
+        request.stored_tokens, request.transfer = len(request.prompt), None
+        request.hidden = None if transfer.hidden is None else transfer.hidden.to(slots.device)
+        self._counters.handed_over.update(requests=1, tokens=len(slots), bytes=transfer.nbytes)
         self.prefilling.remove(request)
         self.running.append(request)
-        self._take_tokens(request, [parcel.first_token], 0)
+        self._take_tokens(request, [transfer.first_token], 0)
 
     def next_prefill(self) -> EngineStep | None:
         """The next chunk of prompts, or None where no prompt can go on."""
@@ -151,16 +151,16 @@ class Scheduler:
         self._counters.generated_tokens += count
         if request.finish is not None:
             if request.hand_over:
-                request.parcel = self._parcel_of(request)
+                request.transfer = self._transfer_of(request)
             self._leave(request)
 
-    def _parcel_of(self, request: Request) -> KvTransfer:
+    def _transfer_of(self, request: Request) -> KvTransfer:
         slots = self._slots[request.row, : len(request.prompt)]
         rows = [stored.index_select(0, slots.to(stored.device)) for stored in self._stores]
         keys = [cache.keys.index_select(0, slots) for cache in self.caches]
-        parcel = KvTransfer(request.output[0], rows, keys, None if request.hidden is None else request.hidden[-1:])
-        self._counters.handed_over.update(requests=1, tokens=len(slots), bytes=parcel.nbytes)
-        return parcel
+        transfer = KvTransfer(request.output[0], rows, keys, None if request.hidden is None else request.hidden[-1:])
+        self._counters.handed_over.update(requests=1, tokens=len(slots), bytes=transfer.nbytes)
+        return transfer
 
     @property
     def _stores(self) -> list[torch.Tensor]:
@@ -185,7 +185,7 @@ class Scheduler:
         """The first in the queue, if there is room for it and another server has computed its prompt, or has not."""
         if not self.waiting or not self._free_rows or len(self.prefilling) + len(self.running) >= self.limit:
             return None
-        if prefilled != (self.waiting[0].parcel is not None):
+        if prefilled != (self.waiting[0].transfer is not None):
             return None
         request = self.waiting[0]
         known = self.pool.match(request.prompt) if self.pool.reuse and not prefilled else []

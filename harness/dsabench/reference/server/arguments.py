@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NoReturn
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dsabench.errors import InputError, nearest
 from dsabench.reference.engine import layout
 from dsabench.reference.engine.layout import ParallelLayout
 from dsabench.reference.engine.settings import DecodeBackend, HiSparseConfig, PrefillBackend
-from dsabench.reference.engine.sizes import SIZES
-from dsabench.reference.server import hisparse, overrides
-from dsabench.reference.server.overrides import model_size
+from dsabench.reference.engine.sizes import SIZES, ModelSize
 
+_OVERRIDES_FLAG = "--json-model-override-args"
+_PATTERN, _TOPK = "index_topk_pattern", "index_topk"
+_HISPARSE_FLAG = "--hisparse-config"
 _DEFAULT_STEPS = 3  # sglang's auto_choose_speculative_params for DeepseekV32ForCausalLM
 _SIZES_OF_PARALLEL = {
     ("--tp-size", "--tensor-parallel-size", "--tp"): "processes that share a model",
@@ -124,14 +128,14 @@ def _check(args: ServerArgs) -> None:
 def hisparse_of(args: ServerArgs) -> HiSparseConfig | None:
     """Where the rows of running requests are; None keeps them all on the device."""
     size = model_size(args.model_path, args.json_model_override_args)
-    return hisparse.read(args.hisparse_config, size, args.page_size) if args.enable_hisparse else None
+    return read_hisparse(args.hisparse_config, size, args.page_size) if args.enable_hisparse else None
 
 
 def _check_hisparse(args: ServerArgs) -> None:
     how = hisparse_of(args)
     if how is None:
         if args.hisparse_config is not None:
-            raise InputError(f"{hisparse.FLAG} without --enable-hisparse")
+            raise InputError(f"{_HISPARSE_FLAG} without --enable-hisparse")
         return
     if not args.disable_radix_cache:
         raise InputError("--enable-hisparse needs --disable-radix-cache")
@@ -213,7 +217,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--log-level", type=levels, default="info", help="debug, info, warning or error")
     threads = len(os.sched_getaffinity(0))
     add("--cpu-threads", type=whole(1), default=threads, help="threads of CPU operators (not a flag of sglang)")
-    add(overrides.FLAG, default="{}", help='JSON merged into the model\'s config: {"index_topk_pattern": "FSFS"}')
+    add(_OVERRIDES_FLAG, default="{}", help='JSON merged into the model\'s config: {"index_topk_pattern": "FSFS"}')
     algorithm = one_of("EAGLE", "NEXTN")
     add("--speculative-algorithm", type=algorithm, help="guess tokens with the draft head: EAGLE, or NEXTN, the same")
     add("--speculative-num-steps", type=whole(1), help="tokens guessed before each verification")
@@ -226,7 +230,7 @@ def _parser() -> argparse.ArgumentParser:
     port = whole(0, 65535)
     add("--disaggregation-bootstrap-port", type=port, default=8998, help="where prefill hands over to decode")
     add("--enable-hisparse", action="store_true", help="keep hot rows on the device and all rows in host memory")
-    add(hisparse.FLAG, help='JSON: {"device_buffer_size": 256, "host_to_device_ratio": 2, "swap_in_block_size": 960}')
+    add(_HISPARSE_FLAG, help='JSON: {"device_buffer_size": 256, "host_to_device_ratio": 2, "swap_in_block_size": 960}')
     add("--enable-dp-attention", action="store_true", help="dp groups of the tp ranks attend each to own requests")
     return parser
 
@@ -262,3 +266,76 @@ def whole(low: int, high: int | None = None) -> Callable[[str], int]:
 def _nearest(text: str, allowed: Sequence[str]) -> str:
     near = nearest(text, allowed)
     return f"; did you mean {near}?" if near else ""
+
+
+def model_size(name: str, overrides: str) -> ModelSize:
+    """The model of that name with the JSON object merged into it.
+
+    `index_topk` is how many tokens a query attends to. `index_topk_pattern` has a letter per layer (sglang 0.5.23
+    model_config.py:506): F computes the indexer, S attends to what the nearest F before it selected. The first is F.
+
+    Raises:
+        InputError: no JSON object, an unknown key, a number below 1, or a pattern that does not fit the model.
+
+    """
+    size = SIZES[name]
+    try:
+        given = json.loads(overrides)
+    except ValueError as error:
+        raise InputError(f"{_OVERRIDES_FLAG}: {overrides!r} is no JSON: {error}") from error
+    if not isinstance(given, dict):
+        raise InputError(f"{_OVERRIDES_FLAG}: {overrides!r} is no JSON object")
+    unknown = sorted(given.keys() - {_PATTERN, _TOPK})
+    if unknown:
+        raise InputError(f"{_OVERRIDES_FLAG}: {unknown[0]}: no such key here (allowed: {_TOPK}, {_PATTERN})")
+    topk = given.get(_TOPK, size.index_topk)
+    if type(topk) is not int or not 1 <= topk <= size.context:
+        raise InputError(
+            f"{_OVERRIDES_FLAG}: {_TOPK}: {topk!r} is not allowed (allowed: an integer, 1 to {size.context})"
+        )
+    size = replace(size, index_topk=topk)
+    pattern = given.get(_PATTERN)
+    if pattern is None:
+        return size
+    if not isinstance(pattern, str) or len(pattern) != size.layers or set(pattern) - set("FS") or pattern[0] != "F":
+        example = "F" + "S" * (size.layers - 1)
+        raise InputError(
+            f"{_OVERRIDES_FLAG}: {_PATTERN}: {pattern!r} is not allowed "
+            f"(allowed: {size.layers} letters F or S for {name}, the first F, as {example})"
+        )
+    return replace(size, index_topk_pattern=pattern)
+
+
+class _HiSparseJson(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    top_k: int | None = Field(None, ge=1)
+    device_buffer_size: int | None = Field(None, ge=1)
+    host_to_device_ratio: int = Field(2, ge=1)
+    swap_in_block_size: int = Field(960, ge=1, le=1024)
+
+
+def read_hisparse(text: str | None, size: ModelSize, page_size: int) -> HiSparseConfig:
+    """Parse the flag; without it the buffer has room for twice what a step attends to. `top_k` is the model's.
+
+    Raises:
+        InputError: no such JSON, or a buffer that is too small for one step, or no whole pages.
+
+    """
+    try:
+        given = _HiSparseJson.model_validate_json("{}" if text is None else text)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise InputError(
+            f"{_HISPARSE_FLAG}: {place + ': ' if place else ''}{first['msg']} in {json.dumps(text)}"
+        ) from error
+    least = max(given.top_k or 0, size.index_topk)
+    buffer = given.device_buffer_size or -(-2 * least // page_size) * page_size
+    if buffer < least:
+        raise InputError(f"{_HISPARSE_FLAG}: device_buffer_size ({buffer}) must be no smaller than top_k ({least})")
+    if buffer % page_size:
+        raise InputError(
+            f"{_HISPARSE_FLAG}: device_buffer_size ({buffer}) is not a multiple of --page-size {page_size}"
+        )
+    return HiSparseConfig(buffer, given.host_to_device_ratio, given.swap_in_block_size)

@@ -1,39 +1,88 @@
-"""The engine's answers to one HTTP request, on their way to the client."""
+"""A request as the server knows it, from what a client wants to the engine's answers on their way back."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
-from dsabench.reference.server.asked import Asked
-from dsabench.reference.server.calls import Update
-from dsabench.reference.server.messages import Wanted
+from dsabench.reference.engine.request import SamplingParams
+from dsabench.reference.server.rank_messages import RequestProgress
 
-Observe = Callable[[Asked, Update, Update | None], None]
+
+@dataclass(frozen=True, slots=True)
+class BootstrapRoom:
+    """Where a prefill server hands a request over to a decode server."""
+
+    host: str
+    port: int
+    room: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One prompt of a body, checked."""
+
+    id: str
+    prompt: list[int]
+    sampling: SamplingParams
+    meeting: BootstrapRoom | None = None
+
+
+@dataclass(slots=True, eq=False)
+class ServedRequest:
+    """What a client wants, and what has come of it."""
+
+    id: str
+    prompt: list[int]
+    sampling: SamplingParams
+    listen: Callable[[RequestProgress], None]
+    """Called on the event loop for each step that brought a token."""
+    meeting: BootstrapRoom | None = None
+    """Disaggregation: where its KV changes hands."""
+    arrived_s: float = field(default_factory=time.perf_counter)
+    output: list[int] = field(default_factory=list)
+    cached_tokens: int = 0
+    """Tokens of the prompt whose KV was there already."""
+    hand_over: bool = False
+    """Disaggregation: its first token and its KV are for another server."""
+    transfer: bytes | None = None
+    """Disaggregation: what the prefill server made of the prompt, on its way."""
+    dp_rank: int | None = None
+    """Which of several groups serves it."""
+
+    @property
+    def total_tokens(self) -> int:
+        """Longest it can become."""
+        return len(self.prompt) + self.sampling.max_new_tokens
+
+
+Observe = Callable[[ServedRequest, RequestProgress, RequestProgress | None], None]
 """Told of each update, with the one before it."""
 
 
-class Exchange:
+class ResponseStream:
     """One request to the engine per prompt. A slow client gets fewer frames, and misses nothing: they are cumulative."""
 
     def __init__(self, wanted: Sequence[Wanted], observe: Observe) -> None:
         self.requests = [
-            Asked(item.id, item.prompt, item.sampling, partial(self._take, index), item.meeting)
+            ServedRequest(item.id, item.prompt, item.sampling, partial(self._take, index), item.meeting)
             for index, item in enumerate(wanted)
         ]
         self._observe = observe
-        self._latest: list[Update | None] = [None] * len(self.requests)
+        self._latest: list[RequestProgress | None] = [None] * len(self.requests)
         self._unsent: set[int] = set()
         self._news = asyncio.Event()
 
     @property
-    def unfinished(self) -> list[Asked]:
+    def unfinished(self) -> list[ServedRequest]:
         """Requests whose last update has not come."""
         pairs = zip(self.requests, self._latest, strict=True)
         return [request for request, update in pairs if update is None or update.finish is None]
 
-    async def frames(self) -> AsyncGenerator[tuple[int, Update]]:
+    async def frames(self) -> AsyncGenerator[tuple[int, RequestProgress]]:
         """(Index of the prompt, totals so far), until every prompt is answered."""
         open_prompts = len(self.requests)
         while open_prompts:
@@ -46,12 +95,12 @@ class Exchange:
                 open_prompts -= update.finish is not None
                 yield index, update
 
-    async def answers(self) -> list[Update]:
+    async def answers(self) -> list[RequestProgress]:
         """The last update of every prompt."""
         last = {index: update async for index, update in self.frames()}
         return [last[index] for index in range(len(self.requests))]
 
-    def _take(self, index: int, update: Update) -> None:
+    def _take(self, index: int, update: RequestProgress) -> None:
         self._observe(self.requests[index], update, self._latest[index])
         self._latest[index] = update
         self._unsent.add(index)

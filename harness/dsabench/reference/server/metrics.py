@@ -10,13 +10,13 @@ from prometheus_client.registry import Collector
 
 from dsabench import __version__
 from dsabench.reference.engine.counters import EngineCounters
-from dsabench.reference.server.calls import Started, Status
+from dsabench.reference.server.rank_messages import EngineReady, EngineStatus
 
 _FIRST_TOKEN_S = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 _BETWEEN_TOKENS_S = (0.001, 0.002, 0.004, 0.006, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 1.0, 4.0)
 
 
-class Metrics:
+class ServerMetrics:
     """Own registry: histograms are fed as tokens come, the rest is read from the engines when somebody asks."""
 
     def __init__(self, model_name: str) -> None:
@@ -34,7 +34,7 @@ class Metrics:
         self.between_tokens_s = histogram("inter_token_latency_seconds", "Between tokens.", _BETWEEN_TOKENS_S)
         self.whole_request_s = histogram("e2e_request_latency_seconds", "From arrival to the end.", _FIRST_TOKEN_S)
 
-    def render(self, started: Started | None, statuses: Sequence[Status]) -> bytes:
+    def render(self, started: EngineReady | None, statuses: Sequence[EngineStatus]) -> bytes:
         """Text exposition format."""
         self._engines.started, self._engines.statuses = started, statuses
         return generate_latest(self._registry)
@@ -45,8 +45,8 @@ class _EngineCollector(Collector):
 
     def __init__(self, model_name: str) -> None:
         self._labels = {"model_name": model_name}
-        self.started: Started | None = None
-        self.statuses: Sequence[Status] = ()
+        self.started: EngineReady | None = None
+        self.statuses: Sequence[EngineStatus] = ()
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         if self.started is None:
@@ -86,12 +86,12 @@ class _EngineCollector(Collector):
             yield counter
 
 
-def total(statuses: Sequence[Status]) -> EngineCounters:
+def total(statuses: Sequence[EngineStatus]) -> EngineCounters:
     """Counts of all groups."""
     return sum((status.counters for status in statuses), EngineCounters())
 
 
-def server_info(started: Started, statuses: Sequence[Status]) -> dict[str, object]:
+def server_info(started: EngineReady, statuses: Sequence[EngineStatus]) -> dict[str, object]:
     """Resolved settings, an internal state per group, and counters of what ran."""
     states = []
     for status in statuses:

@@ -7,6 +7,7 @@ Exit codes: 0 stopped by a signal, 1 the engine failed, 2 a flag, environment va
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import errno
 import logging
 import signal
@@ -18,12 +19,10 @@ from contextlib import AsyncExitStack
 from aiohttp import web
 
 from dsabench.errors import InputError
-from dsabench.reference.server.allocator import keep_freed_memory
+from dsabench.reference.server.app import ReferenceApp
 from dsabench.reference.server.arguments import ServerArgs, parse
-from dsabench.reference.server.family import ENDING, Member, RankDiedError, family
 from dsabench.reference.server.log_format import LOG_TIME, log_format
-from dsabench.reference.server.server import Server
-from dsabench.reference.server.worker import Worker
+from dsabench.reference.server.rank_pool import ENDING, RankDiedError, RankHandle, RankPool, family
 
 _log = logging.getLogger(__name__)
 _GRACE_S = 1.0
@@ -68,21 +67,21 @@ def _listen(args: ServerArgs) -> socket.socket:
         raise InputError(f"--host {args.host} --port {args.port}: {error.strerror}") from error
 
 
-async def _serve(args: ServerArgs, listener: socket.socket, replicas: list[list[Member]]) -> int:
+async def _serve(args: ServerArgs, listener: socket.socket, replicas: list[list[RankHandle]]) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in ENDING:
         loop.add_signal_handler(number, stop.set)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
-    worker = Worker(replicas, args.parallel)
-    server = Server(args, worker)
+    worker = RankPool(replicas, args.parallel)
+    server = ReferenceApp(args, worker)
     runner = web.AppRunner(server.application(), handler_cancellation=True, shutdown_timeout=_CLOSE_S, access_log=None)
     await runner.setup()
     await web.SockSite(runner, listener).start()
     _log.info("Listening on http://%s:%d", *listener.getsockname()[:2])
     async with AsyncExitStack() as stack:
         if args.disaggregation_mode == "prefill":
-            await stack.enter_async_context(server.counter.open(args.host, args.disaggregation_bootstrap_port))
+            await stack.enter_async_context(server.transfers.open(args.host, args.disaggregation_bootstrap_port))
         engine = await _until_stopped(server, worker, stop)
         _hear_no_more(loop)
     await runner.cleanup()
@@ -97,7 +96,7 @@ def _hear_no_more(loop: asyncio.AbstractEventLoop) -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-async def _until_stopped(server: Server, worker: Worker, stop: asyncio.Event) -> asyncio.Task[None]:
+async def _until_stopped(server: ReferenceApp, worker: RankPool, stop: asyncio.Event) -> asyncio.Task[None]:
     """The engine's task, which is done."""
     engine = asyncio.create_task(worker.run())
     stopped = asyncio.create_task(stop.wait())
@@ -124,3 +123,22 @@ def _exit_code(error: BaseException | None) -> int:
 
 if __name__ == "__main__":
     sys.exit(main())
+
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # malloc.h
+_MMAP_BYTES = 32 << 20
+"""The largest value that glibc takes."""
+_TRIM_BYTES = 1 << 30
+
+
+def keep_freed_memory() -> None:
+    """Serve activations from memory that is mapped already.
+
+    By default each forward pass gives its large blocks back to the kernel and faults them in again, until malloc has
+    raised its thresholds by itself: the first seconds of a server are then half as fast as the rest. To be called
+    before there are threads. Does nothing on other C libraries.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        for parameter, value in ((_MMAP_THRESHOLD, _MMAP_BYTES), (_TRIM_THRESHOLD, _TRIM_BYTES), (_ARENA_MAX, 1)):
+            mallopt(parameter, value)

@@ -31,7 +31,7 @@ class TableKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundTable:
     """A table and the file it came from."""
 
     table: TunedTable
@@ -43,7 +43,7 @@ class Found:
         return f"shipped: {self.path.name}" if self.path.parent == _SHIPPED else str(self.path)
 
 
-def find(kind: Literal["flashmla_auto", "mha_threshold"], key: TableKey, env: Mapping[str, str]) -> Found | None:
+def find(kind: Literal["flashmla_auto", "mha_threshold"], key: TableKey, env: Mapping[str, str]) -> FoundTable | None:
     """The table of the folder that the environment names, else the shipped one, else None.
 
     Raises:
@@ -58,11 +58,11 @@ def find(kind: Literal["flashmla_auto", "mha_threshold"], key: TableKey, env: Ma
     for folder in folders:
         path = folder / key.file_name(kind)
         if path.is_file():
-            return Found(_read(path, kind, key), path)
+            return FoundTable(_read(path, kind, key), path)
     return None
 
 
-def kernel_rule(found: Found | None) -> KernelRule:
+def kernel_rule(found: FoundTable | None) -> KernelRule:
     """The rule in force for `flashmla_auto`: the table's, or the runtime's constant ratio."""
     if found is None:
         return _RATIO

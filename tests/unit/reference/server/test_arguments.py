@@ -14,7 +14,7 @@ import torch
 
 from dsabench.errors import InputError
 from dsabench.reference.server.arguments import parse
-from dsabench.reference.server.resolve import resolve
+from dsabench.reference.server.resolve_settings import resolve
 from slowness import slowness
 from unit.reference.server.serving import MHA, TABLES, command, environment, serving
 
@@ -148,7 +148,7 @@ def test_a_signal_before_it_is_ready_ends_it_too():
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("module", ["aiohttp", "dsabench.reference.server.family"])
+@pytest.mark.parametrize("module", ["aiohttp", "dsabench.reference.server.rank_pool"])
 def test_a_signal_while_it_is_imported_ends_it_without_a_word(number, module):
     program = f"""
 import os, runpy, sys

@@ -9,7 +9,7 @@ from dsabench.model.tuned_table import ConstantRule, GridRule, RatioRule, TunedT
 from dsabench.reference.engine.sizes import SIZES
 from dsabench.reference.server import tables
 from dsabench.reference.server.arguments import parse
-from dsabench.reference.server.resolve import MHA_VARIABLE, resolve
+from dsabench.reference.server.resolve_settings import MHA_VARIABLE, resolve
 
 TINY = tables.TableKey(SIZES["tiny"].heads, SIZES["tiny"].index_topk, "CPU", "fp8_e4m3")
 

@@ -10,21 +10,21 @@ from dsabench.reference.engine.request import AcceptedDrafts, FinishReason, Samp
 
 
 @dataclass(frozen=True, slots=True)
-class Submit:
+class SubmitCall:
     """Serve a request."""
 
     group: int
     id: str
     prompt: list[int]
     sampling: SamplingParams
-    parcel: bytes | None = None
+    transfer: bytes | None = None
     """A decode server has it from the prefill server."""
     hand_over: bool = False
-    """A prefill server computes the first token, and a parcel with its news."""
+    """A prefill server computes the first token, and sends its KV with its update."""
 
 
 @dataclass(frozen=True, slots=True)
-class Abort:
+class AbortCall:
     """End one request, or all where the id is None."""
 
     id: str | None
@@ -32,37 +32,37 @@ class Abort:
 
 
 @dataclass(frozen=True, slots=True)
-class Flush:
-    """Forget all prefixes; answered by an `Answer`, False where requests are running or waiting."""
+class FlushCall:
+    """Forget all prefixes; answered by a `CallReply`, False where requests are running or waiting."""
 
     ticket: int
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
-    """Let at most so many requests run; answered by an `Answer`, False where it is out of range."""
+class LimitCall:
+    """Let at most so many requests run; answered by a `CallReply`, False where it is out of range."""
 
     ticket: int
     requests: int
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """Answered by an `Answer` with a `Status`."""
+class StatusQuery:
+    """Answered by a `CallReply` with an `EngineStatus`."""
 
     ticket: int
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopCall:
     """Leave after the step in progress."""
 
 
-Call = Submit | Abort | Flush | Limit | Ask | Stop
+RankCall = SubmitCall | AbortCall | FlushCall | LimitCall | StatusQuery | StopCall
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class EngineReady:
     """The rank's engine is ready; what never changes about it."""
 
     context_length: int
@@ -77,14 +77,14 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class StartRefused:
     """The environment or a table is unusable: the one line that says why."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
+class RequestProgress:
     """A request's totals so far."""
 
     output_tokens: int
@@ -97,19 +97,19 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class StepUpdate:
     """What a step brought to one request."""
 
     id: str
     tokens: Sequence[int]
     """New since the last news."""
     cached_tokens: int
-    update: Update
-    parcel: bytes | None = None
+    update: RequestProgress
+    transfer: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class EngineStatus:
     """An engine at work."""
 
     counters: EngineCounters = field(default_factory=EngineCounters)
@@ -124,11 +124,11 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """To a `Flush`, a `Limit` or an `Ask`."""
+class CallReply:
+    """To a `FlushCall`, a `LimitCall` or a `StatusQuery`."""
 
     ticket: int
-    value: bool | Status
+    value: bool | EngineStatus
 
 
-Report = Started | Refused | tuple[News, ...] | Answer
+RankReport = EngineReady | StartRefused | tuple[StepUpdate, ...] | CallReply

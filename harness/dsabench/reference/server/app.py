@@ -1,4 +1,4 @@
-"""HTTP: sglang's endpoints over a `Worker`."""
+"""HTTP: sglang's endpoints over a `RankPool`."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from aiohttp import web
 
 from dsabench.errors import InputError
 from dsabench.reference.engine.request import SamplingParams
-from dsabench.reference.server import messages
+from dsabench.reference.server import generate_api
 from dsabench.reference.server.arguments import ServerArgs
-from dsabench.reference.server.asked import Asked
-from dsabench.reference.server.calls import Update
-from dsabench.reference.server.exchange import Exchange
-from dsabench.reference.server.handover import Counter, NotHandedOverError, fetch
-from dsabench.reference.server.metrics import Metrics, server_info
-from dsabench.reference.server.openai import Gate, OpenAi
-from dsabench.reference.server.worker import Worker
+from dsabench.reference.server.disaggregation import KvTransferError, KvTransferServer, fetch
+from dsabench.reference.server.exchange import ResponseStream, ServedRequest, Wanted
+from dsabench.reference.server.metrics import ServerMetrics, server_info
+from dsabench.reference.server.openai_api import EngineAccess, OpenAiApi
+from dsabench.reference.server.rank_messages import RequestProgress
+from dsabench.reference.server.rank_pool import RankPool
 
 _HEALTH_TIMEOUT_S = 20.0
 _PROBE = SamplingParams(max_new_tokens=1, temperature=0.0, ignore_eos=True)
@@ -31,7 +30,7 @@ _BODY_BYTES = 64 << 20
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class Refused(web.HTTPException):
+class ApiError(web.HTTPException):
     """An answer in sglang's error format."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -41,17 +40,17 @@ class Refused(web.HTTPException):
         )
 
 
-class Server:
+class ReferenceApp:
     """Handlers and what they share."""
 
-    def __init__(self, args: ServerArgs, worker: Worker) -> None:
+    def __init__(self, args: ServerArgs, worker: RankPool) -> None:
         self._args, self._worker = args, worker
         self._name = args.served_model_name or args.model_path
         self.draining = False
         self._started_s = time.time()
-        self._metrics = Metrics(self._name)
+        self._metrics = ServerMetrics(self._name)
         self._running: set[str] = set()
-        self.counter = Counter()
+        self.transfers = KvTransferServer()
 
     def application(self) -> web.Application:
         """All routes."""
@@ -59,7 +58,7 @@ class Server:
         both: dict[str, Handler] = {"/flush_cache": self.flush_cache}
         posts: dict[str, Handler] = {"/generate": self.generate, "/abort_request": self.abort_request}
         posts["/set_internal_state"] = self.set_internal_state
-        posts |= OpenAi(Gate(self._limits, self._submitted, self._observe)).handlers
+        posts |= OpenAiApi(EngineAccess(self._limits, self._submitted, self._observe)).handlers
         gets: dict[str, Handler] = {
             "/health": self.health,
             "/health_generate": self.health_generate,
@@ -78,17 +77,19 @@ class Server:
         """POST /generate: text or input_ids, one or several, streamed or not."""
         limits = self._limits()
         try:
-            body, wanted = messages.read_generate(await http.read(), limits)
+            body, wanted = generate_api.read_generate(await http.read(), limits)
         except InputError as error:
-            raise Refused(400, str(error)) from error
-        exchange = Exchange(wanted, self._observe)
+            raise ApiError(400, str(error)) from error
+        exchange = ResponseStream(wanted, self._observe)
         ids = [request.id for request in exchange.requests]
         if len(set(ids)) < len(ids) or not self._running.isdisjoint(ids):
-            raise Refused(400, "rid: another request with this id is running")
+            raise ApiError(400, "rid: another request with this id is running")
         async with self._submitted(exchange):
             if body.stream:
                 return await self._stream(http, exchange, numbered=body.is_batch)
-            answers = [messages.answer(*pair) for pair in zip(exchange.requests, await exchange.answers(), strict=True)]
+            answers = [
+                generate_api.answer(*pair) for pair in zip(exchange.requests, await exchange.answers(), strict=True)
+            ]
         return _json(answers if body.is_batch else answers[0])
 
     async def drain(self, grace_s: float) -> None:
@@ -114,7 +115,7 @@ class Server:
     async def health_generate(self, _: web.Request) -> web.StreamResponse:
         """Generate a token; 503 where that takes longer than 20 s."""
         self._limits()
-        exchange = Exchange([messages.Wanted(f"HEALTH_CHECK_{uuid.uuid4().hex}", [0], _PROBE)], self._observe)
+        exchange = ResponseStream([Wanted(f"HEALTH_CHECK_{uuid.uuid4().hex}", [0], _PROBE)], self._observe)
         try:
             async with asyncio.timeout(_HEALTH_TIMEOUT_S):
                 async with self._submitted(exchange, inside=True):
@@ -148,33 +149,33 @@ class Server:
         """Resolved settings, load, and counters of what ran."""
         started = self._worker.ready
         if started is None:
-            raise Refused(503, "the server is not ready")
+            raise ApiError(503, "the server is not ready")
         return _json(server_info(started, await self._worker.statuses()))
 
     async def flush_cache(self, _: web.Request) -> web.StreamResponse:
         """Empty the prefix cache; 400 while requests are running."""
         self._limits()
         if not await self._worker.flush():
-            raise Refused(400, "Flush cache failed: requests are running or waiting.")
+            raise ApiError(400, "Flush cache failed: requests are running or waiting.")
         return web.Response(text="Cache flushed.\n")
 
     async def set_internal_state(self, http: web.Request) -> web.StreamResponse:
         """Change what can change while the server runs; answers per group whether it did, as sglang."""
         self._limits()
         try:
-            body = messages.read(messages.ChangeBody, await http.read())
+            body = generate_api.read(generate_api.ChangeBody, await http.read())
         except InputError as error:
-            raise Refused(400, str(error)) from error
+            raise ApiError(400, str(error)) from error
         return _json(await self._worker.limit(body.server_args.pp_max_micro_batch_size))
 
     async def abort_request(self, http: web.Request) -> web.StreamResponse:
         """End one request, or all."""
         try:
-            body = messages.read(messages.AbortBody, await http.read())
+            body = generate_api.read(generate_api.AbortBody, await http.read())
         except InputError as error:
-            raise Refused(400, str(error)) from error
+            raise ApiError(400, str(error)) from error
         if not body.rid and not body.abort_all:
-            raise Refused(400, "give rid, or abort_all")
+            raise ApiError(400, "give rid, or abort_all")
         self._worker.abort(None if body.abort_all else body.rid, "aborted by a request")
         return web.Response()
 
@@ -186,14 +187,16 @@ class Server:
             body=self._metrics.render(started, statuses), headers={"Content-Type": "text/plain; version=0.0.4"}
         )
 
-    def _limits(self) -> messages.Limits:
+    def _limits(self) -> generate_api.RequestLimits:
         started = self._worker.ready
         if started is None or self.draining:
-            raise Refused(503, "the server is shutting down" if self.draining else "the server is not ready")
-        return messages.Limits(context=started.context_length, pool=started.pool_tokens, prompt=started.prompt_tokens)
+            raise ApiError(503, "the server is shutting down" if self.draining else "the server is not ready")
+        return generate_api.RequestLimits(
+            context=started.context_length, pool=started.pool_tokens, prompt=started.prompt_tokens
+        )
 
     @asynccontextmanager
-    async def _submitted(self, exchange: Exchange, *, inside: bool = False) -> AsyncIterator[None]:
+    async def _submitted(self, exchange: ResponseStream, *, inside: bool = False) -> AsyncIterator[None]:
         """Run the requests; whatever is unfinished at the end (the client went away) is aborted.
 
         With disaggregation only requests of the server itself (`inside`) may come without a meeting.
@@ -211,16 +214,18 @@ class Server:
                 self._worker.abort(request.id, "the client went away")
             for request in exchange.requests:
                 if request.hand_over and request.meeting is not None:
-                    self.counter.put(request.meeting.room, request.parcel)
+                    self.transfers.put(request.meeting.room, request.transfer)
             self._running -= ids
 
-    async def _meet(self, exchange: Exchange) -> None:
+    async def _meet(self, exchange: ResponseStream) -> None:
         """Disaggregation: a prefill server stops after the first token, a decode server waits for what it made of it."""
         mode = self._args.disaggregation_mode
         if mode == "null":
             return
         if any(request.meeting is None for request in exchange.requests):
-            raise Refused(400, f"a {mode} server takes requests from its router, which says where the KV changes hands")
+            raise ApiError(
+                400, f"a {mode} server takes requests from its router, which says where the KV changes hands"
+            )
         if mode == "prefill":
             for request in exchange.requests:
                 request.hand_over = True
@@ -228,13 +233,13 @@ class Server:
             return
         meetings = [request.meeting for request in exchange.requests if request.meeting is not None]
         try:
-            parcels = await asyncio.gather(*(fetch(meeting) for meeting in meetings))
-        except NotHandedOverError as error:
-            raise Refused(500, str(error)) from error
-        for request, parcel in zip(exchange.requests, parcels, strict=True):
-            request.parcel = parcel
+            transfers = await asyncio.gather(*(fetch(meeting) for meeting in meetings))
+        except KvTransferError as error:
+            raise ApiError(500, str(error)) from error
+        for request, transfer in zip(exchange.requests, transfers, strict=True):
+            request.transfer = transfer
 
-    def _observe(self, request: Asked, update: Update, before: Update | None) -> None:
+    def _observe(self, request: ServedRequest, update: RequestProgress, before: RequestProgress | None) -> None:
         if before is None:
             self._metrics.first_token_s.observe(update.at_s - request.arrived_s)
         else:
@@ -242,12 +247,12 @@ class Server:
         if update.finish is not None:
             self._metrics.whole_request_s.observe(update.at_s - request.arrived_s)
 
-    async def _stream(self, http: web.Request, exchange: Exchange, *, numbered: bool) -> web.StreamResponse:
+    async def _stream(self, http: web.Request, exchange: ResponseStream, *, numbered: bool) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
         await response.prepare(http)
         async with aclosing(exchange.frames()) as frames:
             async for index, update in frames:
-                frame = messages.answer(exchange.requests[index], update)
+                frame = generate_api.answer(exchange.requests[index], update)
                 if numbered:
                     frame["index"] = index
                 await response.write(b"data: " + orjson.dumps(frame) + b"\n\n")

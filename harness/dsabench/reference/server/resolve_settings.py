@@ -5,6 +5,7 @@ Flag and environment win over table, that over the built-in constant.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 from collections.abc import Mapping
@@ -16,10 +17,50 @@ import torch
 from dsabench.errors import InputError
 from dsabench.model.tuned_table import ThresholdRule
 from dsabench.reference.engine.settings import DecodeBackend, EngineSettings
-from dsabench.reference.engine.sizes import VOCABULARY, ModelSize
-from dsabench.reference.server import devices, tables
-from dsabench.reference.server.arguments import ServerArgs, draft_steps_of, hisparse_of
-from dsabench.reference.server.overrides import model_size
+from dsabench.reference.engine.sizes import SIZES, VOCABULARY, ModelSize
+from dsabench.reference.server import tables
+from dsabench.reference.server.arguments import ServerArgs, draft_steps_of, hisparse_of, model_size
+
+_INTERPRETER = "TRITON_INTERPRET"
+_LEAST_COLUMNS = 16
+"""Of the smallest matrix product that a Triton kernel makes; attention has the latent in four groups of columns."""
+
+
+def device_of(args: ServerArgs) -> Literal["cpu", "cuda"]:
+    """The device of all ranks, each of which has one GPU to itself.
+
+    Raises:
+        InputError: there is no GPU, or fewer than ranks.
+
+    """
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if args.device == "cpu" or (args.device == "auto" and gpus == 0):
+        return "cpu"
+    if gpus == 0:
+        raise InputError("--device cuda: PyTorch finds no CUDA device here (allowed: cpu)")
+    ranks = args.parallel.processes
+    if ranks > gpus:
+        raise InputError(f"--device {args.device}: {ranks} ranks need a GPU each, and there are {gpus} (allowed: cpu)")
+    return "cuda"
+
+
+def check_triton(size: ModelSize, device: str, env: Mapping[str, str]) -> None:
+    """Refuse the backend where its kernels cannot run.
+
+    Raises:
+        InputError: no GPU and no interpreter, no Triton, or a latent that is too narrow for a matrix product.
+
+    """
+    flags = "--dsa-prefill-backend or --dsa-decode-backend triton"
+    interpreted = env.get(_INTERPRETER) == "1"
+    if device == "cpu" and not interpreted:
+        raise InputError(f"{flags} needs --device cuda (or {_INTERPRETER}=1, which is slow and for tests)")
+    if importlib.util.find_spec("triton") is None:
+        raise InputError(f"{flags}: the package triton is not installed (allowed: flashmla_sparse, flashmla_kv)")
+    if size.latent // 4 < _LEAST_COLUMNS:
+        wide = ", ".join(name for name, one in SIZES.items() if one.latent // 4 >= _LEAST_COLUMNS)
+        raise InputError(f"{flags}: the latent of {size.name}, {size.latent}, is too narrow (allowed: {wide})")
+
 
 MHA_VARIABLE = "SGLANG_DSA_PREFILL_DENSE_ATTN_KV_LEN_THRESHOLD"
 ACCEPT_VARIABLE = "SGLANG_SIMULATE_ACC_LEN"
@@ -34,10 +75,10 @@ def resolve(args: ServerArgs, env: Mapping[str, str]) -> EngineSettings:
         InputError: an environment variable, a table or the device is unusable.
 
     """
-    device = devices.device_of(args)
+    device = device_of(args)
     size = model_size(args.model_path, args.json_model_override_args)
     if "triton" in (args.dsa_prefill_backend, args.dsa_decode_backend):
-        devices.check_triton(size, device, env)
+        check_triton(size, device, env)
     packed = args.kv_cache_dtype == "fp8_e4m3"
     kv_cache_dtype: Literal["bfloat16", "fp8_e4m3"] = "fp8_e4m3" if packed else "bfloat16"
     drafts = draft_steps_of(args)

@@ -1,8 +1,8 @@
-"""Where prefill servers hand their parcels to decode servers: a TCP port on which a room's number is asked for.
+"""Where prefill servers hand a prompt's KV to decode servers: a TCP port on which a room's number is asked for.
 
 A router sends each request to both servers with the same room (sglang's bootstrap_host, _port and _room). The decode
-server connects to the prefill server's bootstrap port, sends the room as 8 bytes, and gets the parcel's length and the
-parcel as soon as it is ready; length 0 says that there will be none. A broken connection says that the server is gone.
+server connects to the prefill server's bootstrap port, sends the room as 8 bytes, and gets the transfer's length and the
+transfer as soon as it is ready; length 0 says that there will be none. A broken connection says that the server is gone.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from dsabench.errors import InputError
-from dsabench.reference.server.asked import Meeting
+from dsabench.reference.server.exchange import BootstrapRoom
 
 _NUMBER_BYTES = 8
 _KEPT_S = 120.0
-"""For a decode server to come for a parcel, or for the request to come whose parcel it asks for."""
+"""For a decode server to come for a transfer, or for the request to come whose transfer it asks for."""
 
 
-class NotHandedOverError(Exception):
-    """There is no parcel to be had; says why in one line."""
+class KvTransferError(Exception):
+    """There is no KV to be had; says why in one line."""
 
 
-class Counter:
-    """The prefill server's side: parcels by room."""
+class KvTransferServer:
+    """The prefill server's side: KV by room."""
 
     def __init__(self) -> None:
-        self._parcels: dict[int, asyncio.Future[bytes | None]] = {}
+        self._transfers: dict[int, asyncio.Future[bytes | None]] = {}
 
     @asynccontextmanager
     async def open(self, host: str, port: int) -> AsyncIterator[None]:
@@ -44,31 +44,31 @@ class Counter:
         async with server:
             yield
 
-    def put(self, room: int, parcel: bytes | None) -> None:
+    def put(self, room: int, transfer: bytes | None) -> None:
         """Ready to be fetched; None where the request came to nothing."""
         waiting = self._of(room)
         if not waiting.done():
-            waiting.set_result(parcel)
+            waiting.set_result(transfer)
 
     def _of(self, room: int) -> asyncio.Future[bytes | None]:
         loop = asyncio.get_running_loop()
-        if room not in self._parcels:
-            self._parcels[room] = loop.create_future()
-            loop.call_later(_KEPT_S, self._parcels.pop, room, None)
-        return self._parcels[room]
+        if room not in self._transfers:
+            self._transfers[room] = loop.create_future()
+            loop.call_later(_KEPT_S, self._transfers.pop, room, None)
+        return self._transfers[room]
 
     async def _hand(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError, asyncio.IncompleteReadError, TimeoutError):
             room = int.from_bytes(await reader.readexactly(_NUMBER_BYTES), "big")
             async with asyncio.timeout(_KEPT_S):
-                parcel = await asyncio.shield(self._of(room)) or b""
-            writer.write(len(parcel).to_bytes(_NUMBER_BYTES, "big") + parcel)
+                transfer = await asyncio.shield(self._of(room)) or b""
+            writer.write(len(transfer).to_bytes(_NUMBER_BYTES, "big") + transfer)
             await writer.drain()
-            self._parcels.pop(room, None)
+            self._transfers.pop(room, None)
         writer.close()
 
 
-async def fetch(meeting: Meeting) -> bytes:
+async def fetch(meeting: BootstrapRoom) -> bytes:
     """The decode server's side.
 
     Raises:
@@ -81,11 +81,11 @@ async def fetch(meeting: Meeting) -> bytes:
         try:
             writer.write(meeting.room.to_bytes(_NUMBER_BYTES, "big"))
             length = int.from_bytes(await reader.readexactly(_NUMBER_BYTES), "big")
-            parcel = await reader.readexactly(length)
+            transfer = await reader.readexactly(length)
         finally:
             writer.close()
     except (OSError, asyncio.IncompleteReadError) as error:
-        raise NotHandedOverError(f"the prefill server at {place} is gone: {error}") from error
-    if not parcel:
-        raise NotHandedOverError(f"the prefill server at {place} has no KV for this request")
-    return parcel
+        raise KvTransferError(f"the prefill server at {place} is gone: {error}") from error
+    if not transfer:
+        raise KvTransferError(f"the prefill server at {place} has no KV for this request")
+    return transfer

@@ -1,4 +1,4 @@
-"""What clients send and get, in sglang's format."""
+"""Bodies and answers of /generate and of the control endpoints, in sglang's format."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, Strict, Validat
 from dsabench.errors import InputError
 from dsabench.reference.engine.request import AcceptedDrafts, FinishReason, SamplingParams, encode
 from dsabench.reference.engine.sizes import VOCABULARY
-from dsabench.reference.server.asked import Asked, Meeting
-from dsabench.reference.server.calls import Update
+from dsabench.reference.server.exchange import BootstrapRoom, ServedRequest, Wanted
+from dsabench.reference.server.rank_messages import RequestProgress
 
 _DEFAULT_NEW_TOKENS = 128  # sglang 0.5.23 sampling_params.py
 B = TypeVar("B", bound=BaseModel)
@@ -49,7 +49,7 @@ class BootstrapBody(BaseModel):
     bootstrap_port: Annotated[int | None, Field(ge=1, lt=65536)] = None
     bootstrap_room: Room | list[Room] | None = None
 
-    def meetings(self, many: int) -> list[Meeting | None]:
+    def meetings(self, many: int) -> list[BootstrapRoom | None]:
         """One per prompt; None where there was no router.
 
         Raises:
@@ -64,7 +64,7 @@ class BootstrapBody(BaseModel):
         listed = rooms if isinstance(rooms, list) else [rooms]
         if len(listed) != many:
             raise InputError(f"{many} prompts, but {len(listed)} bootstrap_room")
-        return [Meeting(host, port, room) for room in listed]
+        return [BootstrapRoom(host, port, room) for room in listed]
 
 
 class GenerateBody(BootstrapBody):
@@ -118,7 +118,7 @@ class ChangeBody(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RequestLimits:
     """What the server can take, in tokens."""
 
     context: int
@@ -127,17 +127,7 @@ class Limits:
     """Less than the pool with HiSparse, as a prompt is prefilled on the device."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """One prompt of a body, checked."""
-
-    id: str
-    prompt: list[int]
-    sampling: SamplingParams
-    meeting: Meeting | None = None
-
-
-def read_generate(body: bytes, limits: Limits) -> tuple[GenerateBody, list[Wanted]]:
+def read_generate(body: bytes, limits: RequestLimits) -> tuple[GenerateBody, list[Wanted]]:
     """Parse and check a body, one `Wanted` per prompt.
 
     Raises:
@@ -171,7 +161,7 @@ def read(kind: type[B], body: bytes) -> B:
         raise InputError(f"{place}: {first['msg']}" if place else first["msg"]) from error
 
 
-def answer(request: Asked, update: Update) -> dict[str, object]:
+def answer(request: ServedRequest, update: RequestProgress) -> dict[str, object]:
     """One frame of a stream, or the whole answer: text and ids are cumulative."""
     return {
         "text": update.text,
@@ -210,7 +200,7 @@ def _prompts(body: GenerateBody) -> list[list[int]]:
     return prompts
 
 
-def _sampling(body: SamplingBody, prompt_tokens: int, limits: Limits) -> SamplingParams:
+def _sampling(body: SamplingBody, prompt_tokens: int, limits: RequestLimits) -> SamplingParams:
     """Check lengths as sglang does, and against the pool: what can never fit is refused at once."""
     if prompt_tokens >= limits.context:
         raise InputError(

@@ -17,44 +17,44 @@ import torch
 from dsabench.errors import InputError
 from dsabench.reference.engine import ranks
 from dsabench.reference.engine.engine import Engine
+from dsabench.reference.engine.kv_cache import KvTransfer
 from dsabench.reference.engine.layout import RankPlacement
 from dsabench.reference.engine.request import Request
 from dsabench.reference.engine.settings import EngineSettings
-from dsabench.reference.server import parcels
 from dsabench.reference.server.arguments import ServerArgs
-from dsabench.reference.server.calls import (
-    Abort,
-    Answer,
-    Ask,
-    Call,
-    Flush,
-    Limit,
-    News,
-    Refused,
-    Report,
-    Started,
-    Status,
-    Stop,
-    Submit,
-    Update,
-)
-from dsabench.reference.server.family import Pipes
 from dsabench.reference.server.log_format import LOG_TIME, log_format
-from dsabench.reference.server.resolve import as_reference, as_sglang, resolve
+from dsabench.reference.server.rank_messages import (
+    AbortCall,
+    CallReply,
+    EngineReady,
+    EngineStatus,
+    FlushCall,
+    LimitCall,
+    RankCall,
+    RankReport,
+    RequestProgress,
+    StartRefused,
+    StatusQuery,
+    StepUpdate,
+    StopCall,
+    SubmitCall,
+)
+from dsabench.reference.server.rank_pool import RankPipes
+from dsabench.reference.server.resolve_settings import as_reference, as_sglang, resolve
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Post:
+class RankChannel:
     """The pipes of one rank. Where the other end is gone, so is the reason to live."""
 
     number: int
     """Of the process among the ranks of all replicas."""
     seat: RankPlacement
-    pipes: Pipes
+    pipes: RankPipes
 
-    def calls(self, *, wait: bool) -> Sequence[Call]:
+    def calls(self, *, wait: bool) -> Sequence[RankCall]:
         """What was asked since the last step; with nothing to compute, wait until something is asked.
 
         Raises:
@@ -62,22 +62,22 @@ class Post:
 
         """
         if self.pipes.leader is not None:
-            passed_on: Sequence[Call] = self.pipes.leader.recv()
+            passed_on: Sequence[RankCall] = self.pipes.leader.recv()
             return passed_on
-        calls: list[Call] = [self.pipes.server.recv()] if wait else []
+        calls: list[RankCall] = [self.pipes.server.recv()] if wait else []
         while self.pipes.server.poll():
             calls.append(self.pipes.server.recv())
         for other in self.pipes.others:
             other.send(calls)
         return calls
 
-    def report(self, report: Report) -> None:
+    def report(self, report: RankReport) -> None:
         """Tell the server; ranks that lead no group have nothing to tell but that they are ready."""
-        if self.seat.leads or isinstance(report, Refused):
+        if self.seat.leads or isinstance(report, StartRefused):
             self.pipes.server.send(report)
 
 
-def main(args: ServerArgs, post: Post) -> None:
+def main(args: ServerArgs, post: RankChannel) -> None:
     """Boot, say so, and serve until told to stop or left alone."""
     if not post.seat.leads:
         logging.getLogger().setLevel(logging.WARNING)
@@ -87,18 +87,18 @@ def main(args: ServerArgs, post: Post) -> None:
     try:
         _serve(args, post)
     except InputError as error:
-        post.report(Refused(str(error)))
+        post.report(StartRefused(str(error)))
     except (EOFError, ConnectionError):
         _log.info("Left alone.")
 
 
-def _serve(args: ServerArgs, post: Post) -> None:
+def _serve(args: ServerArgs, post: RankChannel) -> None:
     settings = resolve(args, os.environ)
     _log_tables(settings)
     if settings.device == "cuda":
         torch.cuda.set_device(post.number)
     joined = ranks.connect_ranks(post.seat, settings.device, post.pipes.agree)
-    rank = Rank(Engine(settings, joined), post, args)
+    rank = EngineRank(Engine(settings, joined), post, args)
     if not args.skip_server_warmup:
         rank.engine.warm_up()
     rank.run()
@@ -114,17 +114,17 @@ def _log_tables(settings: EngineSettings) -> None:
             _log.info("DSA tuned table %s decides %s.", source, what)
 
 
-class Rank:
+class EngineRank:
     """Carries out calls between steps."""
 
-    def __init__(self, engine: Engine, post: Post, args: ServerArgs) -> None:
+    def __init__(self, engine: Engine, post: RankChannel, args: ServerArgs) -> None:
         self.engine, self._post, self._args = engine, post, args
         self._stopping = False
 
     def run(self) -> None:
         """Serve until told to stop."""
         settings = self.engine.settings
-        facts = Started(
+        facts = EngineReady(
             settings.context_length,
             settings.pool_tokens,
             settings.pool_tokens if self._args.disaggregation_mode == "decode" else settings.device_tokens,
@@ -144,41 +144,41 @@ class Rank:
             idle = served is None
             self._tell(served or ())
 
-    def _obey(self, call: Call) -> None:
+    def _obey(self, call: RankCall) -> None:
         match call:
-            case Submit() if call.group == self._post.seat.group:
+            case SubmitCall() if call.group == self._post.seat.group:
                 request = Request(call.id, call.prompt, call.sampling)
                 request.hand_over = call.hand_over
                 self.engine.scheduler.add(request)
-                if call.parcel is not None:
-                    self._accept(request, call.parcel)
-            case Abort():
+                if call.transfer is not None:
+                    self._accept(request, call.transfer)
+            case AbortCall():
                 self._tell(self.engine.scheduler.abort(call.id, call.message))
-            case Flush():
-                self._post.report(Answer(call.ticket, self.engine.scheduler.flush()))
-            case Limit():
+            case FlushCall():
+                self._post.report(CallReply(call.ticket, self.engine.scheduler.flush()))
+            case LimitCall():
                 fits = call.requests <= self.engine.settings.max_running_requests
                 if fits:
                     self.engine.scheduler.limit = call.requests
-                self._post.report(Answer(call.ticket, fits))
-            case Ask():
-                self._post.report(Answer(call.ticket, self._status()))
-            case Stop():
+                self._post.report(CallReply(call.ticket, fits))
+            case StatusQuery():
+                self._post.report(CallReply(call.ticket, self._status()))
+            case StopCall():
                 self._stopping = True
 
-    def _accept(self, request: Request, parcel: bytes) -> None:
-        """Take what a prefill server has begun; a request whose parcel does not fit these caches ends at once."""
+    def _accept(self, request: Request, transfer: bytes) -> None:
+        """Take what a prefill server has begun; a request whose KV does not fit these caches ends at once."""
         drafting = self.engine.settings.draft_steps is not None
         try:
-            request.parcel = parcels.unpack(
-                parcel, self.engine.scheduler.caches, len(request.prompt), drafting=drafting
+            request.transfer = KvTransfer.from_bytes(
+                transfer, self.engine.scheduler.caches, len(request.prompt), drafting=drafting
             )
         except ValueError as error:
             self._tell(self.engine.scheduler.abort(request.id, str(error)))
 
-    def _status(self) -> Status:
+    def _status(self) -> EngineStatus:
         scheduler, pool = self.engine.scheduler, self.engine.scheduler.pool
-        return Status(
+        return EngineStatus(
             self.engine.counters,
             self.engine.decode_tokens_per_s,
             len(scheduler.running) + len(scheduler.prefilling),
@@ -193,10 +193,10 @@ class Rank:
             self._post.report(tuple(_news(request) for request in requests))
 
 
-def _news(request: Request) -> News:
+def _news(request: Request) -> StepUpdate:
     tokens = request.output[request.told :]
     request.told = len(request.output)
     accepted = request.accepted if request.accepted.verify_passes else None
-    update = Update(len(request.output), request.decoder.text, request.finish, time.perf_counter(), accepted)
-    parcel = parcels.pack(request.parcel) if request.hand_over and request.parcel else None
-    return News(request.id, tokens, request.cached_tokens, update, parcel)
+    update = RequestProgress(len(request.output), request.decoder.text, request.finish, time.perf_counter(), accepted)
+    transfer = request.transfer.to_bytes() if request.hand_over and request.transfer else None
+    return StepUpdate(request.id, tokens, request.cached_tokens, update, transfer)
