@@ -53,7 +53,7 @@ class KernelMeasurement(Value):
     """Time of the least work at the bandwidth and speed measured in the same run."""
     ceiling_tb_s: float | None = None
     ceiling_tflop_s: float | None = None
-    """That bandwidth (see `ceilings`; in older records a copy alone) and speed (products of large bfloat16 matrices)."""
+    """That bandwidth (see `timers`; in older records a copy alone) and speed (products of large bfloat16 matrices)."""
     ceiling_link_gb_s: float | None = None
     """That of a copy from pinned host memory, where `link_bytes` come over it."""
     sm_mhz: int | None = None

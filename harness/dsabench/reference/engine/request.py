@@ -113,7 +113,7 @@ class Request:
     """Its row in the table of slots."""
     finish: FinishReason | None = None
     hidden: torch.Tensor | None = None
-    """[m, hidden] trunk states in front of the last m tokens, those that the draft head has not seen; see `speculation`."""
+    """[m, hidden] trunk states in front of the last m tokens, those that the draft head has not seen; see `mtp`."""
     accepted: AcceptedDrafts = field(default_factory=AcceptedDrafts)
     hand_over: bool = False
     """Disaggregation: its first token and its KV are for another server."""

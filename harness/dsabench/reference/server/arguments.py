@@ -31,7 +31,7 @@ PAGE_SIZES = (16, 32, 64, 128, 256)
 
 @dataclass(frozen=True, slots=True)
 class ServerArgs:
-    """The flags as given. None is a flag that was not given; `settings.resolve` puts the default in its place."""
+    """The flags as given. None is a flag that was not given; `resolve_settings.resolve` puts the default in its place."""
 
     model_path: str
     served_model_name: str | None

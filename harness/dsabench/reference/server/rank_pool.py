@@ -45,6 +45,10 @@ from dsabench.reference.server.rank_messages import (
 from dsabench.signals import die_with_parent
 
 ENDING = (signal.SIGTERM, signal.SIGINT)
+_WITNESSES_S = 0.3
+"""After a rank's death, for those to die that it takes along: the one that was killed is the cause."""
+_LAST_BREATH_S = 1.0
+"""More than the kernel takes to end a process that has closed its files already."""
 _FORK = multiprocessing.get_context("fork")
 
 
@@ -164,10 +168,6 @@ def _run(args: ServerArgs, number: int, seat: RankPlacement, pipes: RankPipes) -
 
 
 _log = logging.getLogger(__name__)
-_WITNESSES_S = 0.3
-"""After a rank's death, for those to die that it takes along: the one that was killed is the cause."""
-_LAST_BREATH_S = 1.0
-"""More than the kernel takes to end a process that has closed its files already."""
 
 
 @dataclass(slots=True)

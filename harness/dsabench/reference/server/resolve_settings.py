@@ -21,6 +21,10 @@ from dsabench.reference.engine.sizes import SIZES, VOCABULARY, ModelSize
 from dsabench.reference.server import tables
 from dsabench.reference.server.arguments import ServerArgs, draft_steps_of, hisparse_of, model_size
 
+MHA_VARIABLE = "SGLANG_DSA_PREFILL_DENSE_ATTN_KV_LEN_THRESHOLD"
+ACCEPT_VARIABLE = "SGLANG_SIMULATE_ACC_LEN"
+_MAX_RUNNING_SPECULATING = 48  # sglang's default wherever it speculates
+_SAYS = "These numbers describe the reference runtime of dsabench, a small model with {weights}, and not sglang."
 _INTERPRETER = "TRITON_INTERPRET"
 _LEAST_COLUMNS = 16
 """Of the smallest matrix product that a Triton kernel makes; attention has the latent in four groups of columns."""
@@ -60,12 +64,6 @@ def check_triton(size: ModelSize, device: str, env: Mapping[str, str]) -> None:
     if size.latent // 4 < _LEAST_COLUMNS:
         wide = ", ".join(name for name, one in SIZES.items() if one.latent // 4 >= _LEAST_COLUMNS)
         raise InputError(f"{flags}: the latent of {size.name}, {size.latent}, is too narrow (allowed: {wide})")
-
-
-MHA_VARIABLE = "SGLANG_DSA_PREFILL_DENSE_ATTN_KV_LEN_THRESHOLD"
-ACCEPT_VARIABLE = "SGLANG_SIMULATE_ACC_LEN"
-_MAX_RUNNING_SPECULATING = 48  # sglang's default wherever it speculates
-_SAYS = "These numbers describe the reference runtime of dsabench, a small model with {weights}, and not sglang."
 
 
 def resolve(args: ServerArgs, env: Mapping[str, str]) -> EngineSettings:

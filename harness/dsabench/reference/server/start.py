@@ -25,6 +25,10 @@ from dsabench.reference.server.log_format import LOG_TIME, log_format
 from dsabench.reference.server.rank_pool import ENDING, RankDiedError, RankHandle, RankPool, family
 
 _log = logging.getLogger(__name__)
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # malloc.h
+_MMAP_BYTES = 32 << 20
+"""The largest value that glibc takes."""
+_TRIM_BYTES = 1 << 30
 _GRACE_S = 1.0
 """For running requests after a signal."""
 _CLOSE_S = 0.5
@@ -123,12 +127,6 @@ def _exit_code(error: BaseException | None) -> int:
 
 if __name__ == "__main__":
     sys.exit(main())
-
-
-_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # malloc.h
-_MMAP_BYTES = 32 << 20
-"""The largest value that glibc takes."""
-_TRIM_BYTES = 1 << 30
 
 
 def keep_freed_memory() -> None:
