@@ -77,7 +77,7 @@ class LightningIndexer:
         for start in range(0, new, _QUERIES):
             stop = min(start + _QUERIES, new)
             visible = keys[: length - new + stop].unsqueeze(0)
-            logits = logits_of(self.path, q[start:stop], weights[start:stop], visible)
+            logits = self._logits(q[start:stop], weights[start:stop], visible)
             chosen.append(kernels.select(logits, lengths[start:stop], k))
         return torch.cat(chosen)
 
@@ -90,7 +90,7 @@ class LightningIndexer:
         pages = step.slots[:, :: step.page_size].div(step.page_size, rounding_mode="floor")
         paged_keys = self.cache.keys.view(-1, step.page_size * self.size.index_dim)
         keys = paged_keys.index_select(0, pages.reshape(-1)).view(*step.slots.shape, self.size.index_dim)
-        logits = logits_of(self.path, index.q, index.weights, keys.to(index.q.dtype))
+        logits = self._logits(index.q, index.weights, keys.to(index.q.dtype))
         return kernels.select(logits, step.lengths, k)
 
     def _count_indexed(self, stage: str, tokens: int) -> None:
@@ -99,19 +99,18 @@ class LightningIndexer:
         if self.cache.layer < self.size.layers:  # else it is the draft head's
             self.counters.index_layer_tokens[f"{stage}.computed"] += tokens
 
+    def _logits(self, q: torch.Tensor, weights: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+        """Of B sequences with T queries in all: q [T, I, E], weights [T, I], keys [B, L, E] → [T, L] float32.
 
-def logits_of(path: Path, q: torch.Tensor, weights: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
-    """Indexer logits of B sequences with T queries in all: q [T, I, E], weights [T, I], keys [B, L, E] → [T, L] float32.
+        Each sequence has the same number of queries, 1 or its last; what lies behind a query's own token is not defined.
+        """
+        batch, length, width = keys.shape
+        if self.path != "triton":
+            return kernels.batched_logits(q, weights, keys) if len(q) == batch else kernels.logits(q, weights, keys[0])
+        from dsakernels.triton_kernels import indexer as triton_kernels  # noqa: PLC0415 (Triton may not be installed)
 
-    Each sequence has the same number of queries, 1 or its last; what lies behind a query's own token is not defined.
-    """
-    batch, length, width = keys.shape
-    if path != "triton":
-        return kernels.batched_logits(q, weights, keys) if len(q) == batch else kernels.logits(q, weights, keys[0])
-    from dsakernels.triton_kernels import indexer as triton_kernels  # noqa: PLC0415 (Triton may not be installed)
-
-    missing = max(0, _LEAST_HEADS - q.shape[1])  # heads of weight 0 add nothing
-    q, weights = functional.pad(q, (0, 0, 0, missing)), functional.pad(weights, (0, missing))
-    slots = torch.arange(batch * length, dtype=torch.int32, device=q.device)
-    scale = torch.ones(batch * length, device=q.device)
-    return triton_kernels.logits(q, keys.reshape(-1, width), scale, weights, slots, batch=batch)
+        missing = max(0, _LEAST_HEADS - q.shape[1])  # heads of weight 0 add nothing
+        q, weights = functional.pad(q, (0, 0, 0, missing)), functional.pad(weights, (0, missing))
+        slots = torch.arange(batch * length, dtype=torch.int32, device=q.device)
+        scale = torch.ones(batch * length, device=q.device)
+        return triton_kernels.logits(q, keys.reshape(-1, width), scale, weights, slots, batch=batch)

@@ -11,9 +11,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dsabench.errors import InputError
-from dsabench.reference.engine.sizes import ModelSize
-
 
 @dataclass(frozen=True, slots=True)
 class EqualPart:
@@ -90,28 +87,3 @@ class ParallelLayout:
             experts=EqualPart(rank // slices, self.ep),
             inside_expert=EqualPart(rank % slices, slices),
         )
-
-
-def check(parallel: ParallelLayout, size: ModelSize) -> None:
-    """Refuse what cannot be split.
-
-    Raises:
-        InputError: one line with the flag and what would be allowed.
-
-    """
-    tp, dp, ep = parallel.tp, parallel.dp, parallel.ep
-    if parallel.dp_attention and (dp == 1 or tp % dp):
-        raise InputError(
-            f"--enable-dp-attention: --dp-size {dp} is not allowed (allowed: 2 or more that divide --tp-size {tp})"
-        )
-    if ep > 1 and size.experts is None:
-        raise InputError(f"--ep-size: {size.name} has no experts (allowed: 1)")
-    if tp % ep:
-        raise InputError(f"--ep-size: {ep} does not divide --tp-size {tp}")
-    split = {"heads": (size.heads, tp // parallel.groups), "columns of the MLP": (size.intermediate, tp)}
-    if size.experts is not None:
-        split["experts"] = (size.experts.routed, ep)
-        split["columns of the shared expert"] = (size.experts.intermediate, tp)
-    for what, (total, ranks) in split.items():
-        if total % ranks:
-            raise InputError(f"--tp-size: {ranks} ranks cannot share the {total} {what} of {size.name} equally")

@@ -120,11 +120,12 @@ class LatentAttention:
     def _sparse(self, new: ProjectedTokens, now: ForwardPass, cache: LayerCache) -> torch.Tensor:
         batch = now.batch
         indexer = LightningIndexer(self.size, cache, now.counters, batch.path, now.selected)
-        sparse = SparseAttention(self.size, cache, now.counters, batch.path, indexer)
+        sparse = SparseAttention(self.size, cache, now.counters, batch.path)
         q_latent = torch.bmm(new.q_nope.transpose(0, 1), self.weights.key_up).transpose(0, 1)
         q = torch.cat((q_latent, new.q_rope), dim=-1)
         if isinstance(batch.shape, DecodeBatch):
-            out = sparse.decode(q, new.index, batch.shape)
+            out = sparse.decode(q, indexer.select_in_decode(new.index, batch.shape), batch.shape)
         else:
-            out = torch.cat([sparse.prefill(q, new.index, span) for span in batch.shape.spans])
+            parts = [sparse.prefill(q, indexer.select_in_prefill(new.index, span), span) for span in batch.shape.spans]
+            out = torch.cat(parts)
         return torch.bmm(out.transpose(0, 1), self.weights.value_up).transpose(0, 1).flatten(1)

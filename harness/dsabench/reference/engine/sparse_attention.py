@@ -9,7 +9,6 @@ import torch
 
 from dsabench.reference.engine.batch import DecodeBatch, Path, PrefillSpan
 from dsabench.reference.engine.counters import EngineCounters
-from dsabench.reference.engine.indexer import IndexerQueries, LightningIndexer
 from dsabench.reference.engine.kv_cache import LayerCache
 from dsabench.reference.engine.sizes import ModelSize
 from dsakernels import attention
@@ -24,25 +23,22 @@ class SparseAttention:
     cache: LayerCache
     counters: EngineCounters
     path: Path
-    indexer: LightningIndexer
 
-    def prefill(self, q: torch.Tensor, asked: IndexerQueries | None, span: PrefillSpan) -> torch.Tensor:
-        """Attend from the new tokens of one sequence, among q [T, H, D] and `asked` of the batch → [new, H, C].
+    def prefill(self, q: torch.Tensor, positions: torch.Tensor, span: PrefillSpan) -> torch.Tensor:
+        """Attend from the new tokens of one sequence, among q [T, H, D] of the batch, to `positions` [new, K] → [new, H, C].
 
         Queries are absorbed: q_nope · W_uk, then the rotated part.
         """
         self._count(f"prefill.{self.path}", span.new_tokens)
-        positions = self.indexer.select_in_prefill(asked, span)
         q = q[span.start : span.stop]
         if self._unpacks_all:
             return self._attend(q, positions, self.cache.read(span.row_slots, q.dtype))
         slots = torch.where(positions < 0, -1, span.row_slots[positions])  # -1 reads the last slot, and is replaced
         return self._attend(q, slots, self.cache.rows)
 
-    def decode(self, q: torch.Tensor, asked: IndexerQueries | None, step: DecodeBatch) -> torch.Tensor:
-        """Attend from one new token per row of the batch, q [B, H, D] → [B, H, C]."""
+    def decode(self, q: torch.Tensor, positions: torch.Tensor, step: DecodeBatch) -> torch.Tensor:
+        """Attend from one new token per row of the batch, q [B, H, D], to `positions` [B, K] → [B, H, C]."""
         self._count(f"decode.{self.path}", len(step.lengths))
-        positions = self.indexer.select_in_decode(asked, step)
         if step.hot is not None:
             return step.hot.attend(self.cache.layer, q, positions, partial(self._attend, rows=self.cache.rows))
         if self._unpacks_all:
@@ -58,28 +54,24 @@ class SparseAttention:
         return self.path == "flashmla_sparse" and self.cache.packed is not None
 
     def _attend(self, q: torch.Tensor, indices: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        return attend(self.path, q, rows, indices, self.size)
+        """Sparse attention: q [T, H, D], rows [N, D] or packed [N, row_bytes], indices [T, K] into them → [T, H, C]."""
+        size, scale = self.size, self.size.attention_scale
+        if self.path == "flashmla_kv":
+            layout = PackedLayout(size.latent, size.rope)
+            return attention.flashmla_kv(q, rows, indices, layout=layout, scale=scale)
+        if self.path != "triton":
+            return attention.flashmla_sparse(q, rows, indices, latent=size.latent, scale=scale)
+        from dsakernels.triton_kernels import sparse_attention as kernels  # noqa: PLC0415 (Triton may not be installed)
+
+        if rows.dtype not in (torch.uint8, q.dtype):  # a model in float32: a product is of one type
+            rows = rows.to(q.dtype)
+        processors = torch.cuda.get_device_properties().multi_processor_count if q.is_cuda else 1
+        parts = kernels.parts_for(q.shape[0], q.shape[1], indices.shape[1], processors)
+        return kernels.attend(q, rows, indices.to(torch.int32), latent=size.latent, scale=scale, parts=parts)
 
     def _count(self, path: str, tokens: int) -> None:
         if self.cache.layer == 0:
             self.counters.tokens[path] += tokens
-
-
-def attend(path: Path, q: torch.Tensor, rows: torch.Tensor, indices: torch.Tensor, size: ModelSize) -> torch.Tensor:
-    """Sparse attention: q [T, H, D], rows [N, D] or packed [N, row_bytes], indices [T, K] into them → [T, H, C]."""
-    scale = size.attention_scale
-    if path == "flashmla_kv":
-        layout = PackedLayout(size.latent, size.rope)
-        return attention.flashmla_kv(q, rows, indices, layout=layout, scale=scale)
-    if path != "triton":
-        return attention.flashmla_sparse(q, rows, indices, latent=size.latent, scale=scale)
-    from dsakernels.triton_kernels import sparse_attention as kernels  # noqa: PLC0415 (Triton may not be installed)
-
-    if rows.dtype not in (torch.uint8, q.dtype):  # a model in float32: a product is of one type
-        rows = rows.to(q.dtype)
-    processors = torch.cuda.get_device_properties().multi_processor_count if q.is_cuda else 1
-    parts = kernels.parts_for(q.shape[0], q.shape[1], indices.shape[1], processors)
-    return kernels.attend(q, rows, indices.to(torch.int32), latent=size.latent, scale=scale, parts=parts)
 
 
 def dense_mha(q: torch.Tensor, rows: torch.Tensor, up: torch.Tensor, size: ModelSize) -> torch.Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 
@@ -16,8 +16,8 @@ from dsabench.errors import InputError
 from dsabench.reference.engine.request import SamplingParams
 from dsabench.reference.server import generate_api
 from dsabench.reference.server.arguments import ServerArgs
-from dsabench.reference.server.disaggregation import KvTransferError, KvTransferServer, fetch
-from dsabench.reference.server.exchange import ResponseStream, ServedRequest, Wanted
+from dsabench.reference.server.disaggregation import KvTransferError, KvTransferServer, fetch_kv
+from dsabench.reference.server.exchange import Handler, ResponseStream, ServedRequest, send_events
 from dsabench.reference.server.metrics import ServerMetrics, server_info
 from dsabench.reference.server.openai_api import EngineAccess, OpenAiApi
 from dsabench.reference.server.rank_messages import RequestProgress
@@ -26,8 +26,6 @@ from dsabench.reference.server.rank_pool import RankPool
 _HEALTH_TIMEOUT_S = 20.0
 _PROBE = SamplingParams(max_new_tokens=1, temperature=0.0, ignore_eos=True)
 _BODY_BYTES = 64 << 20
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class ApiError(web.HTTPException):
@@ -43,8 +41,8 @@ class ApiError(web.HTTPException):
 class ReferenceApp:
     """Handlers and what they share."""
 
-    def __init__(self, args: ServerArgs, worker: RankPool) -> None:
-        self._args, self._worker = args, worker
+    def __init__(self, args: ServerArgs, ranks: RankPool) -> None:
+        self._args, self._ranks = args, ranks
         self._name = args.served_model_name or args.model_path
         self.draining = False
         self._started_s = time.time()
@@ -77,16 +75,16 @@ class ReferenceApp:
         """POST /generate: text or input_ids, one or several, streamed or not."""
         limits = self._limits()
         try:
-            body, wanted = generate_api.read_generate(await http.read(), limits)
+            body, requests = generate_api.read_generate(await http.read(), limits)
         except InputError as error:
             raise ApiError(400, str(error)) from error
-        exchange = ResponseStream(wanted, self._observe)
+        exchange = ResponseStream(requests, self._observe)
         ids = [request.id for request in exchange.requests]
         if len(set(ids)) < len(ids) or not self._running.isdisjoint(ids):
             raise ApiError(400, "rid: another request with this id is running")
         async with self._submitted(exchange):
             if body.stream:
-                return await self._stream(http, exchange, numbered=body.is_batch)
+                return await send_events(http, self._frames(exchange, numbered=body.is_batch))
             answers = [
                 generate_api.answer(*pair) for pair in zip(exchange.requests, await exchange.answers(), strict=True)
             ]
@@ -96,7 +94,7 @@ class ReferenceApp:
         """Take no more requests, let the running ones end for a while, then abort them."""
         self.draining = True
         if not await self._quiet(grace_s):
-            self._worker.abort(None, "the server is shutting down")
+            self._ranks.abort(None, "the server is shutting down")
             await self._quiet(grace_s / 2)
 
     async def _quiet(self, timeout_s: float) -> bool:
@@ -110,12 +108,12 @@ class ReferenceApp:
 
     async def health(self, _: web.Request) -> web.StreamResponse:
         """200 when requests are taken, else 503."""
-        return web.Response(status=503 if self.draining or self._worker.ready is None else 200)
+        return web.Response(status=503 if self.draining or self._ranks.ready is None else 200)
 
     async def health_generate(self, _: web.Request) -> web.StreamResponse:
         """Generate a token; 503 where that takes longer than 20 s."""
         self._limits()
-        exchange = ResponseStream([Wanted(f"HEALTH_CHECK_{uuid.uuid4().hex}", [0], _PROBE)], self._observe)
+        exchange = ResponseStream([ServedRequest(f"HEALTH_CHECK_{uuid.uuid4().hex}", [0], _PROBE)], self._observe)
         try:
             async with asyncio.timeout(_HEALTH_TIMEOUT_S):
                 async with self._submitted(exchange, inside=True):
@@ -126,7 +124,7 @@ class ReferenceApp:
 
     async def models(self, _: web.Request) -> web.StreamResponse:
         """OpenAI's list of models."""
-        started = self._worker.ready
+        started = self._ranks.ready
         length = started.context_length if started else None
         card = {"id": self._name, "object": "model", "created": int(self._started_s), "owned_by": "sglang",
                 "root": self._name, "max_model_len": length}  # fmt: skip
@@ -147,15 +145,15 @@ class ReferenceApp:
 
     async def server_info(self, _: web.Request) -> web.StreamResponse:
         """Resolved settings, load, and counters of what ran."""
-        started = self._worker.ready
+        started = self._ranks.ready
         if started is None:
             raise ApiError(503, "the server is not ready")
-        return _json(server_info(started, await self._worker.statuses()))
+        return _json(server_info(started, await self._ranks.statuses()))
 
     async def flush_cache(self, _: web.Request) -> web.StreamResponse:
         """Empty the prefix cache; 400 while requests are running."""
         self._limits()
-        if not await self._worker.flush():
+        if not await self._ranks.flush():
             raise ApiError(400, "Flush cache failed: requests are running or waiting.")
         return web.Response(text="Cache flushed.\n")
 
@@ -166,7 +164,7 @@ class ReferenceApp:
             body = generate_api.read(generate_api.ChangeBody, await http.read())
         except InputError as error:
             raise ApiError(400, str(error)) from error
-        return _json(await self._worker.limit(body.server_args.pp_max_micro_batch_size))
+        return _json(await self._ranks.limit(body.server_args.pp_max_micro_batch_size))
 
     async def abort_request(self, http: web.Request) -> web.StreamResponse:
         """End one request, or all."""
@@ -176,19 +174,19 @@ class ReferenceApp:
             raise ApiError(400, str(error)) from error
         if not body.rid and not body.abort_all:
             raise ApiError(400, "give rid, or abort_all")
-        self._worker.abort(None if body.abort_all else body.rid, "aborted by a request")
+        self._ranks.abort(None if body.abort_all else body.rid, "aborted by a request")
         return web.Response()
 
     async def metrics(self, _: web.Request) -> web.StreamResponse:
         """Prometheus's text format."""
-        started = self._worker.ready
-        statuses = await self._worker.statuses() if started else []
+        started = self._ranks.ready
+        statuses = await self._ranks.statuses() if started else []
         return web.Response(
             body=self._metrics.render(started, statuses), headers={"Content-Type": "text/plain; version=0.0.4"}
         )
 
     def _limits(self) -> generate_api.RequestLimits:
-        started = self._worker.ready
+        started = self._ranks.ready
         if started is None or self.draining:
             raise ApiError(503, "the server is shutting down" if self.draining else "the server is not ready")
         return generate_api.RequestLimits(
@@ -207,11 +205,11 @@ class ReferenceApp:
             if not inside:
                 await self._meet(exchange)
             for request in exchange.requests:
-                self._worker.submit(request)
+                self._ranks.submit(request)
             yield
         finally:
             for request in exchange.unfinished:
-                self._worker.abort(request.id, "the client went away")
+                self._ranks.abort(request.id, "the client went away")
             for request in exchange.requests:
                 if request.hand_over and request.meeting is not None:
                     self.transfers.put(request.meeting.room, request.transfer)
@@ -233,7 +231,7 @@ class ReferenceApp:
             return
         meetings = [request.meeting for request in exchange.requests if request.meeting is not None]
         try:
-            transfers = await asyncio.gather(*(fetch(meeting) for meeting in meetings))
+            transfers = await asyncio.gather(*(fetch_kv(meeting) for meeting in meetings))
         except KvTransferError as error:
             raise ApiError(500, str(error)) from error
         for request, transfer in zip(exchange.requests, transfers, strict=True):
@@ -247,18 +245,11 @@ class ReferenceApp:
         if update.finish is not None:
             self._metrics.whole_request_s.observe(update.at_s - request.arrived_s)
 
-    async def _stream(self, http: web.Request, exchange: ResponseStream, *, numbered: bool) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
-        await response.prepare(http)
+    async def _frames(self, exchange: ResponseStream, *, numbered: bool) -> AsyncGenerator[dict[str, object]]:
         async with aclosing(exchange.frames()) as frames:
             async for index, update in frames:
                 frame = generate_api.answer(exchange.requests[index], update)
-                if numbered:
-                    frame["index"] = index
-                await response.write(b"data: " + orjson.dumps(frame) + b"\n\n")
-        await response.write(b"data: [DONE]\n\n")
-        await response.write_eof()
-        return response
+                yield {**frame, "index": index} if numbered else frame
 
 
 @web.middleware

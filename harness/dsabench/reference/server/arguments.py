@@ -12,7 +12,6 @@ from typing import Literal, NoReturn
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dsabench.errors import InputError, nearest
-from dsabench.reference.engine import layout
 from dsabench.reference.engine.layout import ParallelLayout
 from dsabench.reference.engine.settings import DecodeBackend, HiSparseConfig, PrefillBackend
 from dsabench.reference.engine.sizes import SIZES, ModelSize
@@ -117,7 +116,7 @@ def _check(args: ServerArgs) -> None:
         raise InputError(f"--max-total-tokens: {args.max_total_tokens} is less than a page of {args.page_size}")
     draft_steps_of(args)
     _check_hisparse(args)
-    layout.check(args.parallel, model_size(args.model_path, args.json_model_override_args))
+    _check_layout(args.parallel, model_size(args.model_path, args.json_model_override_args))
     longest = SIZES[args.model_path].context
     if args.context_length is not None and args.context_length > longest:
         raise InputError(
@@ -143,6 +142,31 @@ def _check_hisparse(args: ServerArgs) -> None:
         raise InputError(
             "--enable-hisparse with --kv-cache-dtype fp8_e4m3 needs --dsa-decode-backend flashmla_kv or triton"
         )
+
+
+def _check_layout(parallel: ParallelLayout, size: ModelSize) -> None:
+    """Refuse what cannot be split.
+
+    Raises:
+        InputError: one line with the flag and what would be allowed.
+
+    """
+    tp, dp, ep = parallel.tp, parallel.dp, parallel.ep
+    if parallel.dp_attention and (dp == 1 or tp % dp):
+        raise InputError(
+            f"--enable-dp-attention: --dp-size {dp} is not allowed (allowed: 2 or more that divide --tp-size {tp})"
+        )
+    if ep > 1 and size.experts is None:
+        raise InputError(f"--ep-size: {size.name} has no experts (allowed: 1)")
+    if tp % ep:
+        raise InputError(f"--ep-size: {ep} does not divide --tp-size {tp}")
+    split = {"heads": (size.heads, tp // parallel.groups), "columns of the MLP": (size.intermediate, tp)}
+    if size.experts is not None:
+        split["experts"] = (size.experts.routed, ep)
+        split["columns of the shared expert"] = (size.experts.intermediate, tp)
+    for what, (total, ranks) in split.items():
+        if total % ranks:
+            raise InputError(f"--tp-size: {ranks} ranks cannot share the {total} {what} of {size.name} equally")
 
 
 def draft_steps_of(args: ServerArgs) -> int | None:

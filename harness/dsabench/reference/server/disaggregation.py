@@ -68,11 +68,11 @@ class KvTransferServer:
         writer.close()
 
 
-async def fetch(meeting: BootstrapRoom) -> bytes:
+async def fetch_kv(meeting: BootstrapRoom) -> bytes:
     """The decode server's side.
 
     Raises:
-        NotHandedOverError: the prefill server is not there, went away, or has nothing for this room.
+        KvTransferError: the prefill server is not there, went away, or has nothing for this room.
 
     """
     place = f"{meeting.host}:{meeting.port}"

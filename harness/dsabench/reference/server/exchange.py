@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
+
+import orjson
+from aiohttp import web
 
 from dsabench.reference.engine.request import SamplingParams
 from dsabench.reference.server.rank_messages import RequestProgress
@@ -21,16 +26,6 @@ class BootstrapRoom:
     room: int
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """One prompt of a body, checked."""
-
-    id: str
-    prompt: list[int]
-    sampling: SamplingParams
-    meeting: BootstrapRoom | None = None
-
-
 @dataclass(slots=True, eq=False)
 class ServedRequest:
     """What a client wants, and what has come of it."""
@@ -38,10 +33,10 @@ class ServedRequest:
     id: str
     prompt: list[int]
     sampling: SamplingParams
-    listen: Callable[[RequestProgress], None]
-    """Called on the event loop for each step that brought a token."""
     meeting: BootstrapRoom | None = None
     """Disaggregation: where its KV changes hands."""
+    listen: Callable[[RequestProgress], None] = lambda _progress: None
+    """Called on the event loop for each step that brought a token."""
     arrived_s: float = field(default_factory=time.perf_counter)
     output: list[int] = field(default_factory=list)
     cached_tokens: int = 0
@@ -59,6 +54,7 @@ class ServedRequest:
         return len(self.prompt) + self.sampling.max_new_tokens
 
 
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Observe = Callable[[ServedRequest, RequestProgress, RequestProgress | None], None]
 """Told of each update, with the one before it."""
 
@@ -66,12 +62,10 @@ Observe = Callable[[ServedRequest, RequestProgress, RequestProgress | None], Non
 class ResponseStream:
     """One request to the engine per prompt. A slow client gets fewer frames, and misses nothing: they are cumulative."""
 
-    def __init__(self, wanted: Sequence[Wanted], observe: Observe) -> None:
-        self.requests = [
-            ServedRequest(item.id, item.prompt, item.sampling, partial(self._take, index), item.meeting)
-            for index, item in enumerate(wanted)
-        ]
-        self._observe = observe
+    def __init__(self, requests: Sequence[ServedRequest], observe: Observe) -> None:
+        self.requests, self._observe = requests, observe
+        for index, request in enumerate(requests):
+            request.listen = partial(self._take, index)
         self._latest: list[RequestProgress | None] = [None] * len(self.requests)
         self._unsent: set[int] = set()
         self._news = asyncio.Event()
@@ -105,3 +99,15 @@ class ResponseStream:
         self._latest[index] = update
         self._unsent.add(index)
         self._news.set()
+
+
+async def send_events(http: web.Request, events: AsyncGenerator[dict[str, Any]]) -> web.StreamResponse:
+    """Answer with server-sent events, as they come, and `[DONE]`."""
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
+    await response.prepare(http)
+    async with aclosing(events):
+        async for event in events:
+            await response.write(b"data: " + orjson.dumps(event) + b"\n\n")
+    await response.write(b"data: [DONE]\n\n")
+    await response.write_eof()
+    return response

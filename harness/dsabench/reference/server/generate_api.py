@@ -11,7 +11,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, Strict, Validat
 from dsabench.errors import InputError
 from dsabench.reference.engine.request import AcceptedDrafts, FinishReason, SamplingParams, encode
 from dsabench.reference.engine.sizes import VOCABULARY
-from dsabench.reference.server.exchange import BootstrapRoom, ServedRequest, Wanted
+from dsabench.reference.server.exchange import BootstrapRoom, ServedRequest
 from dsabench.reference.server.rank_messages import RequestProgress
 
 _DEFAULT_NEW_TOKENS = 128  # sglang 0.5.23 sampling_params.py
@@ -127,8 +127,8 @@ class RequestLimits:
     """Less than the pool with HiSparse, as a prompt is prefilled on the device."""
 
 
-def read_generate(body: bytes, limits: RequestLimits) -> tuple[GenerateBody, list[Wanted]]:
-    """Parse and check a body, one `Wanted` per prompt.
+def read_generate(body: bytes, limits: RequestLimits) -> tuple[GenerateBody, list[ServedRequest]]:
+    """Parse and check a body, one request per prompt.
 
     Raises:
         InputError: what is wrong with it, in one line.
@@ -143,7 +143,9 @@ def read_generate(body: bytes, limits: RequestLimits) -> tuple[GenerateBody, lis
     if not len(samplings) == len(ids) == many:
         raise InputError(f"{many} prompts, but {len(samplings)} sampling_params and {len(ids)} rid")
     rows = zip(ids, prompts, samplings, parsed.meetings(many), strict=True)
-    return parsed, [Wanted(name, prompt, _sampling(wish, len(prompt), limits), at) for name, prompt, wish, at in rows]
+    return parsed, [
+        ServedRequest(name, prompt, _sampling(wish, len(prompt), limits), at) for name, prompt, wish, at in rows
+    ]
 
 
 def read(kind: type[B], body: bytes) -> B:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
@@ -16,12 +16,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from dsabench.errors import InputError
 from dsabench.reference.engine.request import FinishReason
 from dsabench.reference.server import generate_api
-from dsabench.reference.server.exchange import Observe, ResponseStream, Wanted
+from dsabench.reference.server.exchange import Handler, Observe, ResponseStream, ServedRequest, send_events
 from dsabench.reference.server.generate_api import Count, RequestLimits, Token
 from dsabench.reference.server.rank_messages import RequestProgress
 
 _STRICT = ConfigDict(strict=True, frozen=True)
 _DEFAULT_COMPLETION_TOKENS = 16
+Choice = dict[str, Any]
 
 
 class StreamOptions(BaseModel):
@@ -104,6 +105,9 @@ class ChatBody(OpenAiBody):
     logprobs: Literal[False] | None = None
 
 
+Body = CompletionBody | ChatBody
+
+
 def chat_prompt(body: ChatBody) -> str:
     """The chat template of the byte tokenizer: a role in angle brackets, the text, a line feed; then the answer's role.
 
@@ -113,7 +117,7 @@ def chat_prompt(body: ChatBody) -> str:
     return tools + "".join(f"<|{message.role}|>{message.text}\n" for message in body.messages) + "<|assistant|>"
 
 
-def wanted_of(body: CompletionBody | ChatBody, limits: RequestLimits) -> list[Wanted]:
+def requests_of(body: Body, limits: RequestLimits) -> list[ServedRequest]:
     """One entry per prompt, checked as those of /generate are.
 
     Raises:
@@ -159,11 +163,6 @@ def ending(finish: FinishReason | None) -> dict[str, object]:
     return {"finish_reason": finish.type if finish else None, "matched_stop": finish.matched if finish else None}
 
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-Body = CompletionBody | ChatBody
-Choice = dict[str, Any]
-
-
 class OpenAiApiError(web.HTTPException):
     """An answer in the error format of sglang's OpenAI endpoints."""
 
@@ -187,8 +186,8 @@ class EngineAccess:
 class OpenAiApi:
     """Handlers of both endpoints."""
 
-    def __init__(self, gate: EngineAccess) -> None:
-        self._gate = gate
+    def __init__(self, engine: EngineAccess) -> None:
+        self._engine = engine
 
     @property
     def handlers(self) -> dict[str, Handler]:
@@ -207,19 +206,19 @@ class OpenAiApi:
         limits = self._limits()
         try:
             body = generate_api.read(kind, await http.read())
-            exchange = ResponseStream(wanted_of(body, limits), self._gate.observe)
+            exchange = ResponseStream(requests_of(body, limits), self._engine.observe)
         except InputError as error:
             raise OpenAiApiError(400, str(error)) from error
         reply = _Reply(body, exchange, CHAT if isinstance(body, ChatBody) else COMPLETIONS)
-        async with self._gate.submitted(exchange):
+        async with self._engine.submitted(exchange):
             if body.stream:
-                return await _stream(http, reply)
+                return await send_events(http, reply.events())
             updates = await exchange.answers()
         return web.Response(body=orjson.dumps(reply.whole(updates)), content_type="application/json")
 
     def _limits(self) -> generate_api.RequestLimits:
         try:
-            return self._gate.limits()
+            return self._engine.limits()
         except web.HTTPException as error:
             raise OpenAiApiError(error.status, orjson.loads(error.text or "{}")["error"]["message"]) from error
 
@@ -310,14 +309,3 @@ COMPLETIONS = _Dialect(
     lambda index, update, text, _: (_completion(index, update, text),),
 )
 CHAT = _Dialect("chat.completion", "chat.completion.chunk", _message, _deltas)
-
-
-async def _stream(http: web.Request, reply: _Reply) -> web.StreamResponse:
-    response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
-    await response.prepare(http)
-    async with aclosing(reply.events()) as events:
-        async for event in events:
-            await response.write(b"data: " + orjson.dumps(event) + b"\n\n")
-    await response.write(b"data: [DONE]\n\n")
-    await response.write_eof()
-    return response

@@ -1,12 +1,38 @@
-"""What the server and its ranks tell each other, pickled over pipes between processes of one program."""
+"""What the server and its ranks tell each other, pickled, and the pipes between these processes of one program."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 
 from dsabench.reference.engine.counters import EngineCounters
 from dsabench.reference.engine.request import AcceptedDrafts, FinishReason, SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class RankPipes:
+    """The ends that one rank keeps."""
+
+    server: Connection
+    others: tuple[Connection, ...] = ()
+    """To the other ranks of the replica; only rank 0 has them."""
+    leader: Connection | None = None
+    """To rank 0; only the others have it."""
+
+    @property
+    def kept(self) -> set[Connection]:
+        """All of them."""
+        return {self.server, *self.others, *([self.leader] if self.leader else [])}
+
+    def agree(self, port: int | None) -> int:
+        """Rank 0 gives a number, all get it."""
+        for other in self.others:
+            other.send(port)
+        if self.leader is not None:
+            port = self.leader.recv()
+        assert port is not None, "rank 0 gives it"
+        return port
 
 
 @dataclass(frozen=True, slots=True)

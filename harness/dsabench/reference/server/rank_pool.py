@@ -35,6 +35,7 @@ from dsabench.reference.server.rank_messages import (
     FlushCall,
     LimitCall,
     RankCall,
+    RankPipes,
     RankReport,
     StartRefused,
     StatusQuery,
@@ -44,6 +45,7 @@ from dsabench.reference.server.rank_messages import (
 )
 from dsabench.signals import die_with_parent
 
+_log = logging.getLogger(__name__)
 ENDING = (signal.SIGTERM, signal.SIGINT)
 _WITNESSES_S = 0.3
 """After a rank's death, for those to die that it takes along: the one that was killed is the cause."""
@@ -71,33 +73,10 @@ class RankHandle:
     pipe: Connection
 
 
-@dataclass(frozen=True, slots=True)
-class RankPipes:
-    """The ends that one rank keeps."""
-
-    server: Connection
-    others: tuple[Connection, ...] = ()
-    """To the other ranks of the replica; only rank 0 has them."""
-    leader: Connection | None = None
-    """To rank 0; only the others have it."""
-
-    @property
-    def kept(self) -> set[Connection]:
-        """All of them."""
-        return {self.server, *self.others, *([self.leader] if self.leader else [])}
-
-    def agree(self, port: int | None) -> int:
-        """Rank 0 gives a number, all get it."""
-        for other in self.others:
-            other.send(port)
-        if self.leader is not None:
-            port = self.leader.recv()
-        assert port is not None, "rank 0 gives it"
-        return port
-
-
 @contextmanager
-def family(args: ServerArgs, parallel: ParallelLayout, close: Callable[[], None]) -> Iterator[list[list[RankHandle]]]:
+def forked_ranks(
+    args: ServerArgs, parallel: ParallelLayout, close: Callable[[], None]
+) -> Iterator[list[list[RankHandle]]]:
     """The ranks of every replica; none of them outlives the context. Signals to end are held back when it opens.
 
     `close` is called in each of them, for what else it must not hold open.
@@ -128,7 +107,7 @@ def _fork(args: ServerArgs, parallel: ParallelLayout, close: Callable[[], None])
             leading = RankPipes(server, tuple(first for first, _ in chains))
             inner[replica, rank] = leading if rank == 0 else RankPipes(server, (), chains[rank - 1][1])
     ends = {*outer.values(), *(end for pipes in inner.values() for end in pipes.kept)}
-    family: list[list[RankHandle]] = [[] for _ in range(parallel.replicas)]
+    forked: list[list[RankHandle]] = [[] for _ in range(parallel.replicas)]
     own = os.getpid()
     for (replica, rank), pipes in inner.items():
         name = f"rank {rank}" + (f" of replica {replica}" if parallel.replicas > 1 else "")
@@ -142,11 +121,11 @@ def _fork(args: ServerArgs, parallel: ParallelLayout, close: Callable[[], None])
 
         process = _FORK.Process(target=main, name=name)
         process.start()
-        family[replica].append(RankHandle(name, process, outer[replica, rank]))
+        forked[replica].append(RankHandle(name, process, outer[replica, rank]))
     for pipes in inner.values():
         for end in pipes.kept:
             end.close()
-    return family
+    return forked
 
 
 def _die_with(server: int) -> None:
@@ -165,9 +144,6 @@ def _run(args: ServerArgs, number: int, seat: RankPlacement, pipes: RankPipes) -
     from dsabench.reference.server import rank_process  # noqa: PLC0415
 
     rank_process.main(args, rank_process.RankChannel(number, seat, pipes))
-
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -289,14 +265,14 @@ class RankPool:
             except (EOFError, OSError):
                 self._loop.remove_reader(member.pipe.fileno())
 
-        def bury() -> None:
+        def on_exit() -> None:
             self._loop.remove_reader(member.process.sentinel)
             hear()
             member.process.join(_LAST_BREATH_S)  # its end of the pipe closes a moment before its exit code can be had
-            self._loop.call_later(0.0 if member.process.exitcode == 0 else _WITNESSES_S, self._autopsy)
+            self._loop.call_later(0.0 if member.process.exitcode == 0 else _WITNESSES_S, self._name_cause)
 
         self._loop.add_reader(member.pipe.fileno(), hear)
-        self._loop.add_reader(member.process.sentinel, bury)
+        self._loop.add_reader(member.process.sentinel, on_exit)
 
     def _hear(self, group: SchedulerGroup, report: RankReport) -> None:
         match report:
@@ -316,8 +292,8 @@ class RankPool:
                 for news in report:
                     _publish(group, news)
 
-    def _autopsy(self) -> None:
-        """Name the cause: a rank that was killed rather than one that then missed it."""
+    def _name_cause(self) -> None:
+        """The cause: a rank that was killed rather than one that then missed it."""
         codes = [(member.process.exitcode, member.name) for member in self._members]
         dead = [(code, name) for code, name in codes if code is not None]
         if self._ended.done():

@@ -31,6 +31,7 @@ from dsabench.reference.server.rank_messages import (
     FlushCall,
     LimitCall,
     RankCall,
+    RankPipes,
     RankReport,
     RequestProgress,
     StartRefused,
@@ -39,7 +40,6 @@ from dsabench.reference.server.rank_messages import (
     StopCall,
     SubmitCall,
 )
-from dsabench.reference.server.rank_pool import RankPipes
 from dsabench.reference.server.resolve_settings import as_reference, as_sglang, resolve
 
 _log = logging.getLogger(__name__)
@@ -77,28 +77,28 @@ class RankChannel:
             self.pipes.server.send(report)
 
 
-def main(args: ServerArgs, post: RankChannel) -> None:
+def main(args: ServerArgs, channel: RankChannel) -> None:
     """Boot, say so, and serve until told to stop or left alone."""
-    if not post.seat.leads:
+    if not channel.seat.leads:
         logging.getLogger().setLevel(logging.WARNING)
     if args.parallel.dp > 1:
         for handler in logging.getLogger().handlers:
-            handler.setFormatter(logging.Formatter(log_format(args.parallel.dp_rank(post.number)), LOG_TIME))
+            handler.setFormatter(logging.Formatter(log_format(args.parallel.dp_rank(channel.number)), LOG_TIME))
     try:
-        _serve(args, post)
+        _serve(args, channel)
     except InputError as error:
-        post.report(StartRefused(str(error)))
+        channel.report(StartRefused(str(error)))
     except (EOFError, ConnectionError):
         _log.info("Left alone.")
 
 
-def _serve(args: ServerArgs, post: RankChannel) -> None:
+def _serve(args: ServerArgs, channel: RankChannel) -> None:
     settings = resolve(args, os.environ)
     _log_tables(settings)
     if settings.device == "cuda":
-        torch.cuda.set_device(post.number)
-    joined = ranks.connect_ranks(post.seat, settings.device, post.pipes.agree)
-    rank = EngineRank(Engine(settings, joined), post, args)
+        torch.cuda.set_device(channel.number)
+    connected = ranks.connect_ranks(channel.seat, settings.device, channel.pipes.agree)
+    rank = EngineRank(Engine(settings, connected), channel, args)
     if not args.skip_server_warmup:
         rank.engine.warm_up()
     rank.run()
@@ -117,8 +117,8 @@ def _log_tables(settings: EngineSettings) -> None:
 class EngineRank:
     """Carries out calls between steps."""
 
-    def __init__(self, engine: Engine, post: RankChannel, args: ServerArgs) -> None:
-        self.engine, self._post, self._args = engine, post, args
+    def __init__(self, engine: Engine, channel: RankChannel, args: ServerArgs) -> None:
+        self.engine, self._channel, self._args = engine, channel, args
         self._stopping = False
 
     def run(self) -> None:
@@ -133,20 +133,20 @@ class EngineRank:
             as_sglang(self._args, settings),
             as_reference(self._args, settings),
         )
-        self._post.report(facts)
+        self._channel.report(facts)
         idle = True
         while True:
-            for call in self._post.calls(wait=idle):
-                self._obey(call)
+            for call in self._channel.calls(wait=idle):
+                self._handle(call)
             if self._stopping:
                 return
             served = self.engine.step()
             idle = served is None
             self._tell(served or ())
 
-    def _obey(self, call: RankCall) -> None:
+    def _handle(self, call: RankCall) -> None:
         match call:
-            case SubmitCall() if call.group == self._post.seat.group:
+            case SubmitCall() if call.group == self._channel.seat.group:
                 request = Request(call.id, call.prompt, call.sampling)
                 request.hand_over = call.hand_over
                 self.engine.scheduler.add(request)
@@ -155,14 +155,14 @@ class EngineRank:
             case AbortCall():
                 self._tell(self.engine.scheduler.abort(call.id, call.message))
             case FlushCall():
-                self._post.report(CallReply(call.ticket, self.engine.scheduler.flush()))
+                self._channel.report(CallReply(call.ticket, self.engine.scheduler.flush()))
             case LimitCall():
                 fits = call.requests <= self.engine.settings.max_running_requests
                 if fits:
                     self.engine.scheduler.limit = call.requests
-                self._post.report(CallReply(call.ticket, fits))
+                self._channel.report(CallReply(call.ticket, fits))
             case StatusQuery():
-                self._post.report(CallReply(call.ticket, self._status()))
+                self._channel.report(CallReply(call.ticket, self._status()))
             case StopCall():
                 self._stopping = True
 
@@ -189,11 +189,11 @@ class EngineRank:
         )
 
     def _tell(self, requests: Sequence[Request]) -> None:
-        if requests and self._post.seat.leads:
-            self._post.report(tuple(_news(request) for request in requests))
+        if requests and self._channel.seat.leads:
+            self._channel.report(tuple(_step_update(request) for request in requests))
 
 
-def _news(request: Request) -> StepUpdate:
+def _step_update(request: Request) -> StepUpdate:
     tokens = request.output[request.told :]
     request.told = len(request.output)
     accepted = request.accepted if request.accepted.verify_passes else None

@@ -22,7 +22,7 @@ from dsabench.errors import InputError
 from dsabench.reference.server.app import ReferenceApp
 from dsabench.reference.server.arguments import ServerArgs, parse
 from dsabench.reference.server.log_format import LOG_TIME, log_format
-from dsabench.reference.server.rank_pool import ENDING, RankDiedError, RankHandle, RankPool, family
+from dsabench.reference.server.rank_pool import ENDING, RankDiedError, RankHandle, RankPool, forked_ranks
 
 _log = logging.getLogger(__name__)
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # malloc.h
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             datefmt=LOG_TIME,
         )
         logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
-        with listener, family(args, args.parallel, listener.close) as replicas:
+        with listener, forked_ranks(args, args.parallel, listener.close) as replicas:
             return asyncio.run(_serve(args, listener, replicas))
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 (one line for whoever typed the command)
@@ -77,8 +77,8 @@ async def _serve(args: ServerArgs, listener: socket.socket, replicas: list[list[
     for number in ENDING:
         loop.add_signal_handler(number, stop.set)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
-    worker = RankPool(replicas, args.parallel)
-    server = ReferenceApp(args, worker)
+    ranks = RankPool(replicas, args.parallel)
+    server = ReferenceApp(args, ranks)
     runner = web.AppRunner(server.application(), handler_cancellation=True, shutdown_timeout=_CLOSE_S, access_log=None)
     await runner.setup()
     await web.SockSite(runner, listener).start()
@@ -86,7 +86,7 @@ async def _serve(args: ServerArgs, listener: socket.socket, replicas: list[list[
     async with AsyncExitStack() as stack:
         if args.disaggregation_mode == "prefill":
             await stack.enter_async_context(server.transfers.open(args.host, args.disaggregation_bootstrap_port))
-        engine = await _until_stopped(server, worker, stop)
+        engine = await _until_stopped(server, ranks, stop)
         _hear_no_more(loop)
     await runner.cleanup()
     return _exit_code(engine.exception())
@@ -100,15 +100,15 @@ def _hear_no_more(loop: asyncio.AbstractEventLoop) -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-async def _until_stopped(server: ReferenceApp, worker: RankPool, stop: asyncio.Event) -> asyncio.Task[None]:
+async def _until_stopped(server: ReferenceApp, ranks: RankPool, stop: asyncio.Event) -> asyncio.Task[None]:
     """The engine's task, which is done."""
-    engine = asyncio.create_task(worker.run())
+    engine = asyncio.create_task(ranks.run())
     stopped = asyncio.create_task(stop.wait())
     await asyncio.wait({engine, stopped}, return_when=asyncio.FIRST_COMPLETED)
     if not engine.done():
         _log.info("Signal received. Draining requests and shutting down...")
         await server.drain(_GRACE_S)
-        worker.stop()
+        ranks.stop()
         await asyncio.wait({engine})
     stopped.cancel()
     return engine
@@ -123,10 +123,6 @@ def _exit_code(error: BaseException | None) -> int:
     if error is not None:
         raise error
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
 
 
 def keep_freed_memory() -> None:
