@@ -70,6 +70,17 @@ def test_the_value_of_a_lookup_stands_behind_its_key():
             assert f"The access code of the {key[1]} is{one.value}." in text.text
 
 
+def test_every_owner_of_an_exercise_is_asked_for_and_stands_behind_the_thing():
+    for number in range(50):
+        text = texts.draw_owners(random.Random(number))
+        facts = [fact.strip(". ") for fact in re.split(r"\.", text.text) if fact.strip()]
+        assert len(text.lookups) == len(facts)
+        for one in text.lookups:
+            thing = one.question.removeprefix("\nThe ").removesuffix(" is with")
+            (fact,) = (fact for fact in facts if thing in fact)
+            assert one.value in fact.partition(thing)[2]
+
+
 @pytest.mark.parametrize(
     ("skill", "name"),
     [
@@ -133,6 +144,7 @@ def test_an_interrupted_training_goes_on_where_it_was(tmp_path: Path, monkeypatc
     monkeypatch.setattr(program, "_NOTED", 4)
     monkeypatch.setattr(program, "_SAVE_S", 0)
     monkeypatch.setattr(scores, "of_skills", lambda _network, _mode: {})
+    monkeypatch.setattr(scores, "of_selections", lambda _network: {})
     monkeypatch.setattr(scores, "of_drafts", lambda _network: {})
     take, taken = steps.take, 0
 

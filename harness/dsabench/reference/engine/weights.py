@@ -19,7 +19,7 @@ from dsabench.reference.engine.sizes import VOCABULARY, ExpertSizes, ModelSize
 from dsabench.reference.engine.transformer import Transformer, TransformerBlock
 
 FILE = Path(__file__).parents[1] / "trained" / "model.safetensors"
-SHA256 = "da8698ca4e0dea54853b05a3ddec227a3b42aa9e29297aca903a9556b391061a"
+SHA256 = "06ed6ea186a99bc2e2afb5c161d5169ffa34ed6ffd1a2c1692fd753c9cf80545"
 """Of the file that the tables and scores of this package were made with."""
 _UNLIKELY = 0.25
 _BIAS = 0.05

@@ -14,6 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ _NOTED = 20
 _SHOWN = 200
 """Steps per line on the terminal."""
 _SMOOTHING = 0.7
+_COMPILED_FROM = 300
+"""Steps from which on a stage gains more by compiled layers than compiling takes."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -87,7 +90,9 @@ class Training:
         for stage in stages:
             if stage.name in self._done:
                 continue
-            self._train(stage)
+            eager = self._device == "cuda" and stage.steps < _COMPILED_FROM
+            with torch.compiler.set_stance("force_eager") if eager else nullcontext():
+                self._train(stage)
             self._done[stage.name] = found = {"steps": self._step, "s": round(self._spent_s, 1), **self._score(stage)}
             _say(f"{stage.name}: {json.dumps(found)}")
             self._step = 0
@@ -165,6 +170,8 @@ class Training:
         with torch.compiler.set_stance("force_eager"):  # every batch has its own shape
             if stage.kind == "draft":
                 return scores.of_drafts(self._network)
+            if stage.kind == "sparse":
+                return scores.of_skills(self._network, SPARSE) | scores.of_selections(self._network)
             return scores.of_skills(self._network, DENSE if stage.kind == "dense" else SPARSE)
 
     def _save(self, optimizer: torch.optim.Optimizer | None) -> None:

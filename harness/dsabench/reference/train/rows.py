@@ -20,6 +20,7 @@ from dsabench.reference.train.texts import (
     Task,
     draw,
     draw_letters,
+    draw_owners,
     draw_recall,
     draw_report,
 )
@@ -32,8 +33,8 @@ _REPORT_WEIGHT = 0.3
 _LETTER_WEIGHT = 3.0
 """One byte in thirty of an answer, and the last to be learned."""
 _SHORT: Mapping[Skill, float] = {"arithmetic": 0.3, "choice": 0.5, "boxed": 0.2}
-_LETTERS, _RECALLS = 0.2, 0.15
-"""Share of exercises in letters, and of recalls, in what is packed."""
+_LETTERS, _OWNERS, _RECALLS = 0.2, 0.15, 0.15
+"""Share of exercises in letters and in owners, and of recalls, in what is packed."""
 _IN_STEPS = 0.3
 """Share of the problems and choices that are asked as `evals/demo.yaml` asks."""
 _LEDGER_BYTES = 16
@@ -135,7 +136,9 @@ def _short(rng: random.Random) -> list[Part]:
     chance = rng.random()
     if chance < _LETTERS:
         return [part for _ in range(3) for part in _letters(draw_letters(rng))]
-    if chance < _LETTERS + _RECALLS:
+    if chance < _LETTERS + _OWNERS:
+        return recalled(draw_owners(rng))
+    if chance < _LETTERS + _OWNERS + _RECALLS:
         size = RecallSize(rng.randint(150, 500), rng.randint(2, 4), 1, "prose")
         return recalled(draw_recall(size, rng, held_out=False))
     skill = rng.choices([*_SHORT], [*_SHORT.values()])[0]

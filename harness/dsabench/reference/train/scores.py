@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 
 from dsabench.reference.engine.request import EOS
-from dsabench.reference.train.network import SPARSE, AttentionMode, Network, in_front
+from dsabench.reference.train.network import DENSE, SPARSE, AttentionMode, Network, in_front
 from dsabench.reference.train.rows import asked
 from dsabench.reference.train.steps import DRAFTS
 from dsabench.reference.train.texts import RecallSize, Skill, draw, draw_recall, draw_report
@@ -86,6 +86,28 @@ def of_skills(network: Network, mode: AttentionMode) -> dict[str, float]:
     skills: tuple[Skill, ...] = ("arithmetic", "choice", "boxed")
     found |= {skill: share_right(network, skill_texts(skill, _QUESTIONS), mode, 64) for skill in skills}
     return {name: round(value, 4) for name, value in found.items()}
+
+
+def of_selections(network: Network) -> dict[str, float]:
+    """What the indexer is worth: shares of `recall.2048`, `arithmetic` and `choice` that are right under other selections.
+
+    `.dense` attends to all tokens, `.eighth` to an eighth of those that the model selects, `.random` to as many, picked at random.
+    """
+    modes = {
+        "dense": DENSE,
+        "eighth": AttentionMode("sparse", topk=network.size.index_topk // 8),
+        "random": AttentionMode("sparse", random_scores=True),
+    }
+    asked: dict[str, list[Asked]] = {
+        "recall.2048": recall_texts(2048, _TEXTS[2048]),
+        "arithmetic": skill_texts("arithmetic", _QUESTIONS),
+        "choice": skill_texts("choice", _QUESTIONS),
+    }
+    return {
+        f"{skill}.{name}": round(share_right(network, texts, mode, 8), 4)
+        for name, mode in modes.items()
+        for skill, texts in asked.items()
+    }
 
 
 @torch.no_grad()

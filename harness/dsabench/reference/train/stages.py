@@ -56,16 +56,16 @@ STAGES = (
     Stage(name="ledger-128", kind="dense", length=128, batch=512, mix=_LEDGER, rate=1e-3, steps=200, until=0.985),
     Stage(name="ledger-256", kind="dense", length=256, batch=256, mix=_LEDGER, rate=1e-3, steps=200, until=0.985),
     Stage(name="ledger-512", kind="dense", length=512, batch=128, mix=_LEDGER, rate=1e-3, steps=200, until=0.985),
-    Stage(name="short-512", kind="dense", length=512, batch=128, mix=_SHORT, rate=1e-3, steps=6500),
+    Stage(name="short-512", kind="dense", length=512, batch=128, mix=_SHORT, rate=1e-3, steps=4000),
     Stage(name="long-1024", kind="dense", length=1024, batch=64, mix=_LONG, rate=1e-3, steps=1300),
     Stage(name="long-2048", kind="dense", length=2048, batch=32, mix=_LONG, rate=7e-4, steps=1200),
     Stage(name="long-8192", kind="dense", length=8192, batch=8, mix=_LONG, rate=5e-4, steps=1000),
-    Stage(name="settle-2048", kind="dense", length=2048, batch=32, mix=_SHORT, rate=7e-4, steps=3000, decay=True),
+    Stage(name="settle-2048", kind="dense", length=2048, batch=32, mix=_SHORT, rate=7e-4, steps=1500, decay=True),
     Stage(name="indexer-2048", kind="indexer", length=2048, batch=32, mix=_LONG, rate=2e-3, steps=600),
     Stage(name="indexer-8192", kind="indexer", length=8192, batch=8, mix=_LONG, rate=1e-3, steps=700, decay=True),
     Stage(name="sparse-8192", kind="sparse", length=8192, batch=8, mix=_LONG, rate=2e-4, steps=120),
     Stage(name="sparse-1024", kind="sparse", length=1024, batch=64, mix=_SHORT, rate=2e-4, steps=700, decay=True),
     Stage(
-        name="draft-512", kind="draft", length=512, batch=64, mix=_TEXT, rate=1e-3, steps=1500, warm_up=100, decay=True
+        name="draft-512", kind="draft", length=512, batch=64, mix=_TEXT, rate=1e-3, steps=900, warm_up=100, decay=True
     ),
 )

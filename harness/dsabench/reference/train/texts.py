@@ -8,7 +8,7 @@ in sentences that the model has never read. The words of a held-out template sta
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -303,16 +303,24 @@ def _series_choice(rng: random.Random, held_out: bool) -> _Choice:
 
 
 def _owner_choice(rng: random.Random, held_out: bool) -> _Choice:
-    names = rng.sample(_NAMES, 4)
-    things = [f"{a} {t}" for a, t in zip(rng.sample(_ADJECTIVES, 4), rng.sample(_WORDS, 4), strict=True)]
-    facts = [
-        _pick(rng, _HAS, _HAS_HELD_OUT, held_out).format(name=name, thing=thing)
-        for name, thing in zip(names, things, strict=True)
-    ]
-    asked = rng.randrange(4)
-    question = _pick(rng, _OWNER, _OWNER_HELD_OUT, held_out).format(thing=things[asked])
-    wrong = [name for name in names if name != names[asked]]
-    return f"{' '.join(facts)} {question}", names[asked], wrong, f"The {things[asked]} is with {names[asked]}."
+    owners = _owners(rng, 4)
+    facts = _told(owners, rng, held_out)
+    thing, right = rng.choice([*owners.items()])
+    question = _pick(rng, _OWNER, _OWNER_HELD_OUT, held_out).format(thing=thing)
+    wrong = [name for name in owners.values() if name != right]
+    return f"{facts} {question}", right, wrong, f"The {thing} is with {right}."
+
+
+def _owners(rng: random.Random, count: int) -> dict[str, str]:
+    """Names by what they have."""
+    names, adjectives, words = (rng.sample(some, count) for some in (_NAMES, _ADJECTIVES, _WORDS))
+    return {f"{a} {word}": name for name, a, word in zip(names, adjectives, words, strict=True)}
+
+
+def _told(owners: Mapping[str, str], rng: random.Random, held_out: bool) -> str:
+    return " ".join(
+        _pick(rng, _HAS, _HAS_HELD_OUT, held_out).format(name=name, thing=thing) for thing, name in owners.items()
+    )
 
 
 def _near(rng: random.Random, right: int) -> list[str]:
@@ -336,13 +344,26 @@ def draw_letters(rng: random.Random) -> Task:
     return Task("", f"{options[letter]}.", "ABCD"[letter], tuple(options))
 
 
+def draw_owners(rng: random.Random) -> RecallText:
+    """Who has what, and who has each of it? An exercise for training: a choice asks only once, and half of the seeds guess."""
+    owners = _owners(rng, rng.randint(2, 6))
+    asked = rng.sample([*owners.items()], len(owners))
+    return RecallText(
+        _told(owners, rng, held_out=False),
+        tuple(Lookup(f"\nThe {thing} is with", f" {name}", ".") for thing, name in asked),
+    )
+
+
 _REMAINDER = (
     "Find the remainder when {a} + {b} is divided by 10.", "What is the last digit of {a} + {b}?",
     "Add {a} and {b}, then find the last digit.", "Add {a} and {b}. What is the remainder when it is divided by 10?",
     "What is the remainder when {a} + {b} is divided by 10?", "Find the last digit when {a} and {b} are added.",
 )  # fmt: skip
 _REMAINDER_HELD_OUT = ("Add {a} and {b}, then find the remainder when it is divided by 10.",)
-_SUM3 = ("Find the sum of {a}, {b} and {c}.", "Add {a}, {b} and {c}.", "What is {a} + {b} + {c}?")
+_SUM3 = (
+    "Find the sum of {a}, {b} and {c}.", "Add {a}, {b} and {c}.", "What is {a} + {b} + {c}?",
+    "What is the number when {a}, {b} and {c} are added?", "{a}, {b} and {c}: what is the sum?",
+)  # fmt: skip
 _SUM3_HELD_OUT = ("What is the sum of {a}, {b} and {c}?",)
 _ROOT = (
     "Find x where x + {b} = {s}.", "Let x + {b} = {s}. Find x.", "What is x where x + {b} = {s}?", "x + {b} = {s}. What is x?",
