@@ -57,6 +57,17 @@ def find(room: str, name: str) -> Path:
     raise InputError(f"{name or repr(name)}: {_what_is_there(name)}{hint} (known {room}: {', '.join(known) or 'none'})")
 
 
+def find_data(place: str) -> Path | None:
+    """The file of a dataset: a path, or one that lies beside the configs, such as `configs/data/reports-192.jsonl`."""
+    given = Path(place).expanduser()
+    beside = given.parts[:1] == ("configs",) and ".." not in given.parts
+    candidates = [given, *(folder.joinpath(*given.parts[1:]) for folder in folders("configs") if beside)]
+    try:
+        return next((file for file in candidates if file.exists() and not file.is_dir()), None)
+    except OSError:  # a name that is too long for the file system
+        return None
+
+
 def _what_is_there(name: str) -> str:
     """Why the name is no file. `Path("")` is the working directory, so an empty name needs a message of its own."""
     if name and Path(name).is_dir():

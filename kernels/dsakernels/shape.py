@@ -40,6 +40,7 @@ MODELS: dict[str, ModelDimensions] = {
     # the sizes of dsabench's reference runtime (reference/sizes.py)
     "reftiny": ModelDimensions(4, 32, 16, 16, 16, 2, 32, 32),
     "refsmall": ModelDimensions(8, 128, 32, 32, 32, 4, 64, 128),
+    "reftrained": ModelDimensions(8, 128, 32, 32, 32, 4, 64, 64),
 }
 
 _ID = re.compile(r"(?P<model>[a-z0-9.]+)-h(?P<heads>\d+)-b(?P<batch>\d+)-q(?P<q>\d+)-kv(?P<kv>\d+)")

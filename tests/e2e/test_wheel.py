@@ -45,7 +45,7 @@ def test_shipped_configs_are_found(site, tmp_path) -> None:
     checked = run(site, tmp_path, "config", "check", "local")
     assert checked.returncode == 0, checked.stderr
     plan = run(site, tmp_path, "sweep", "configs/local.yaml", "--dry-run", "--json")
-    assert json.loads(plan.stdout)["boots"] == 12
+    assert json.loads(plan.stdout)["boots"] == 14
 
 
 def test_a_sweep_runs(site, tmp_path) -> None:

@@ -64,3 +64,20 @@ def test_nothing_tells_a_reader_to_install_dsabench_by_name() -> None:
     texts = {file: file.read_text(encoding="utf-8") for file in files if file.suffix in {".py", ".md", ".yml"}}
     by_name = re.compile(r"install (-\S+ )*['\"]?dsabench(?! @)\b|default: \"dsabench")
     assert [str(file) for file, text in texts.items() if by_name.search(text)] == []
+
+
+def test_a_dataset_beside_the_configs_is_found_from_any_folder(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    place = "configs/data/reports-192.jsonl"
+    assert rooms.find_data(place) == CHECKOUT / place
+    (tmp_path / "configs/data").mkdir(parents=True)
+    (tmp_path / place).write_text("{}")
+    assert rooms.find_data(place) == Path(place), "one's own comes first"
+
+
+@pytest.mark.parametrize(
+    "place", ["configs/data", "configs/../configs/data/reports-192.jsonl", "data/reports-192.jsonl", "", "x" * 5000]
+)
+def test_what_is_no_dataset_is_not_found(place, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert rooms.find_data(place) is None

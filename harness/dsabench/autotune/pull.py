@@ -45,11 +45,10 @@ def request_pull(job: Job, tables: Sequence[Path], measured: str | None, before:
 
 def _scratch(folder: Path) -> Path:
     """A repository with the tables that the installed reference runtime ships."""
-    package = Path(dsabench.__file__).parent
-    shipped = folder / "harness" / "dsabench" / SHIPPED
+    package, copy = Path(dsabench.__file__).parent, folder / "harness" / "dsabench"
     try:
-        shutil.copytree(package / SHIPPED, shipped)
-        shutil.copy2(package / "__init__.py", shipped.parent.parent)
+        shutil.copytree(package / SHIPPED, copy / SHIPPED)
+        shutil.copy2(package / "__init__.py", copy)
     except OSError as error:
         raise StoreError(f"{folder}: {error.strerror}: the scratch checkout was not written") from error
     for words in (

@@ -18,6 +18,7 @@ from dsabench.cli.options import StudyOptions, go_on
 from dsabench.cli.progress import make_progress
 from dsabench.cli.show_plan import plan_facts, print_plan
 from dsabench.cli.tables import VerdictTable, titled
+from dsabench.config.load import load_eval
 from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.config.specs import StudyConfig
 from dsabench.evals.numerics import changed_numerics
@@ -279,8 +280,8 @@ def result_facts(config: StudyConfig, journal: Path, result: StudyResult, plot: 
         "unconfirmed_boots": result.unconfirmed,
         "objective": config.objective.model_dump(),
         "default": dict(config.default.knobs),
-        "best": None if result.best is None else _candidate_json(result.best),
-        "candidates": [_candidate_json(candidate) for candidate in result.candidates],
+        "best": None if result.best is None else _candidate_json(result.best, result),
+        "candidates": [_candidate_json(candidate, result) for candidate in result.candidates],
         "verdicts": [verdict.model_dump() for verdict in result.verdicts],
         "limits": [
             {
@@ -306,7 +307,7 @@ def result_facts(config: StudyConfig, journal: Path, result: StudyResult, plot: 
         "unguarded": list(_unguarded(config, result)),
         "passed_over": [
             {
-                **_candidate_json(one.candidate),
+                **_candidate_json(one.candidate, result),
                 "gate": None if (verdict := deciding(one.accuracy)) is None else verdict.model_dump(),
             }
             for one in result.passed_over
@@ -333,13 +334,15 @@ def _ablation_json(config: StudyConfig, found: Ablation) -> dict[str, object]:
     }
 
 
-def _candidate_json(candidate: ScoredSetting) -> dict[str, object]:
+def _candidate_json(candidate: ScoredSetting, result: StudyResult) -> dict[str, object]:
+    id_ = candidate.spec.id
     return {
         "label": candidate.label,
         "knobs": dict(candidate.spec.knobs),
         "value": candidate.score.value,
         "violation": candidate.score.violation,
         "why_not": candidate.score.why_not,
+        "accuracy": {name: scores[id_] for name, scores in result.accuracy.items() if id_ in scores},
     }
 
 
@@ -397,13 +400,17 @@ def _settings_table(config: StudyConfig, result: StudyResult, metric: str) -> Gr
     for workload in config.workloads:
         table.add_column(escape(workload.name), justify="right", no_wrap=True)
     table.add_column("vs default", justify="right", no_wrap=True)
+    evals = _evals(config, result)
+    for name in evals:
+        table.add_column(escape(name), justify="right", overflow="fold")
     default = next((one.score for one in result.candidates if one.spec == config.default), ObjectiveScore(None, 0.0))
     has_notes = any(candidate.score.why_not for candidate in result.candidates)
     if has_notes:
         table.add_column("note", overflow="fold")
     values, ranked = _values(result, metric), result.candidates
     feasible = {one.spec.id: values.get(one.spec.id, {}) for one in ranked if one.score.is_feasible}
-    regrets = worst_regrets(config.objective.direction, feasible) if len(config.workloads) > 1 else {}
+    has_room = len(config.workloads) > 1 and not evals  # of 80 columns
+    regrets = worst_regrets(config.objective.direction, feasible) if has_room else {}
     if regrets:
         table.add_column("worst regret", justify="right", overflow="fold")
     for candidate in sorted(ranked, key=lambda one: rank_key(config.objective, one.score), reverse=True):
@@ -414,8 +421,15 @@ def _settings_table(config: StudyConfig, result: StudyResult, metric: str) -> Gr
         change = None if is_default else against_default(candidate.score, default)
         worst = [_regret_words(regrets.get(candidate.spec.id))] if regrets else []
         style = "bold" if is_default else None
-        table.add_row(escape(candidate.label), *cells, show_percent(change), *notes, *worst, style=style)
+        scores = [show_figure(result.accuracy[name].get(candidate.spec.id)) for name in evals]
+        table.add_row(escape(candidate.label), *cells, show_percent(change), *scores, *notes, *worst, style=style)
     return titled(f"{config.name}: {metric} by setting (search, each measured once)", table)
+
+
+def _evals(config: StudyConfig, result: StudyResult) -> list[str]:
+    """Names of the evals whose scores stand beside the speed; where answers are held against the default's, a score says nothing."""
+    scored = (load_eval(gate.eval).name for gate in config.gates if gate.measure == "score")
+    return [name for name in scored if name in result.accuracy]
 
 
 def _values(result: StudyResult, metric: str) -> dict[str, dict[str, float]]:

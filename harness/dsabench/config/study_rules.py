@@ -60,7 +60,7 @@ def _dataset_mistakes(source: YamlFile, workload: Workload, path: KeyPath) -> Mi
         if getattr(workload, key) is None:
             yield source.error(f"missing key {key!r}: dataset {workload.dataset} needs it", path)
     place = workload.dataset_path
-    if place is not None and not place.startswith(("http://", "https://")) and not _is_file(place):
+    if place is not None and not place.startswith(("http://", "https://")) and rooms.find_data(place) is None:
         yield source.error(f"{place}: no such file", (*path, "dataset_path"))
     if workload.dataset == "random-ids" and workload.endpoint == "chat":
         yield source.error("dataset random-ids draws token ids, and chat takes text", (*path, "endpoint"))
@@ -101,10 +101,6 @@ def _draw_mistakes(source: YamlFile, workload: Workload, path: KeyPath) -> Mista
         yield source.error("draw: exact takes the whole dataset, as bench_serving does", (*path, "dataset_split"))
     if workload.dataset == "burstgpt" and (workload.draw or (workload.trace and workload.trace.rounds > 1)):
         yield source.error("dataset burstgpt has one round and no draw: exact", path)
-
-
-def _is_file(name: str) -> bool:
-    return _exists(name) and not Path(name).is_dir()
 
 
 def _exists(name: str) -> bool:

@@ -50,7 +50,7 @@ def find_tree(given: Path) -> Tree:
     return Tree(package, _version_of(package), project if project.is_file() else None)
 
 
-SHIPPED = "serving/tables_shipped"
+SHIPPED = "reference/server/tables_shipped"
 """Folder of the reference runtime's tables, below its package."""
 
 

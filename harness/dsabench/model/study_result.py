@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from dsabench.model.environment import Environment
@@ -197,6 +197,8 @@ class StudyResult:
     """Accuracy of the best setting compared with the default, one verdict for each eval of the gate. Only if it passes all of
     them may the setting be recommended.
     """
+    accuracy: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Eval of the gate → id of a setting → score, of all settings that answered it."""
     rivals: tuple[AlternativeVerdicts, ...] = ()
     """Other confirmed settings, and how the best one compares with each."""
     passed_over: tuple[Finalist, ...] = ()

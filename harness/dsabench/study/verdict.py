@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from dsabench.model.record import Scored
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.study_result import (
     Ablation,
@@ -70,12 +71,22 @@ def conclude(
         rivals=() if winner is None else _against_alternatives(records, round_, winner.candidate.spec),
         stopped=stopped,
         gates=() if winner is None else winner.accuracy,
+        accuracy=_accuracy(records, round_),
         passed_over=tuple(one for one in ordinary if one is not final_choice(ordinary)),
         unconfirmed=_unconfirmed(records, round_, ordinary),
         ablation=_ablation(records, round_, ordinary, reduced),
         families=_families(records, round_),
     )
     return _with_work_left(result, records, context, ordinary)
+
+
+def _accuracy(records: StudyRecords, round_: int) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+    for record in records.scored:
+        if record.round == round_ and record.phase == "gate" and isinstance(record.outcome, Scored):
+            scores = found.setdefault(record.trial.workload.name, {})
+            scores[record.trial.runtime.id] = record.outcome.metrics["score"].value
+    return found
 
 
 def _families(records: StudyRecords, round_: int) -> tuple[FailingFamily, ...]:

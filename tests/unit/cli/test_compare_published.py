@@ -9,12 +9,15 @@ from dsabench.cli.main import run
 
 ROOT = Path(__file__).parents[3]
 EVIDENCE = ROOT / "results" / "reference-cpu" / "journal.jsonl"
-DOCUMENT = next(
-    f"{EVIDENCE}#{record['id'][:10]}"
-    for record in map(json.loads, EVIDENCE.read_text().splitlines())
-    if record["trial"]["workload"]["name"] == "document"
+CHAT, DOCUMENT = (
+    next(
+        f"{EVIDENCE}#{record['id'][:10]}"
+        for record in map(json.loads, EVIDENCE.read_text().splitlines())
+        if record["trial"]["workload"]["name"] == name
+    )
+    for name in ("chat", "document")
 )
-"""Two at a time, seed 2."""
+"""Four at a time, and one at a time with seed 2."""
 LINE = '{"backend": "sglang", "dataset_name": "random-ids", "request_rate": Infinity, "duration": 2.0, "completed": 4, "mean_ttft_ms": %s}\n'
 
 
@@ -22,19 +25,19 @@ def test_a_record_beside_a_published_run(capsys: pytest.CaptureFixture[str]) -> 
     assert run(["compare", "h800-latency", DOCUMENT]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "no verdict: a single run has no spread" in out
-    for words in ("mean_ttft_ms 199.9", "accelerator H800 none", "dataset random random-ids", "seed 1 2"):
+    for words in ("mean_ttft_ms 199.9", "accelerator H800 none", "dataset random custom", "seed 1 2"):
         assert words in out
     assert "better" not in out
     assert "worse" not in out
 
 
 def test_json_names_figures_and_differences(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["compare", DOCUMENT, "b200-latency", "--json", "--metric", "ttft_ms.mean"]) == 0
+    assert run(["compare", CHAT, "b200-latency", "--json", "--metric", "ttft_ms.mean"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert list(said["figures"]) == ["mean_ttft_ms"]
     assert said["figures"]["mean_ttft_ms"]["candidate"] == 317.58
     assert said["verdict"] is None
-    assert said["differing"]["max_concurrency"] == {"base": 2, "candidate": 1}
+    assert said["differing"]["max_concurrency"] == {"base": 4, "candidate": 1}
 
 
 def test_lines_of_bench_serving(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -63,13 +63,14 @@ def test_every_shipped_file_is_right(room: str) -> None:
     assert [str(error) for file in shipped for error in find_mistakes(file)] == []
 
 
-def test_the_main_job_stays_within_twelve_boots_and_five_minutes() -> None:
+def test_the_main_job_has_a_gate_and_stays_within_five_minutes() -> None:
     config = load_study("local")
     assert len(config.workloads) == 2
-    assert (config.budget.max_boots, config.budget.time_s, config.budget.confirm_boots) == (12, 300.0, 3)
+    assert (config.budget.max_boots, config.budget.time_s, config.budget.confirm_boots) == (22, 300.0, 4)
+    assert [gate.measure for gate in config.gates] == ["score"]
     axes = {axis.name for axis in config.space.axes}
     kernels = {"kv_cache_dtype", "prefill_backend", "mha_threshold_tokens", "chunked_prefill_size"}
-    assert axes == kernels | {"speculative_algorithm", "dp_size"}
+    assert axes == kernels | {"speculative_algorithm", "dp_size", "index_topk_pattern"}
 
 
 def test_the_full_job_has_every_axis_and_stays_within_fourteen_boots_and_eight_minutes() -> None:

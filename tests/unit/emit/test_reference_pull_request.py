@@ -11,7 +11,8 @@ import pytest
 import dsabench
 from dsabench.cli.main import run
 from dsabench.emit.tables import write_table
-from dsabench.emit.tree import SHIPPED
+from dsabench.emit.tree import SHIPPED, find_reference_tree
+from dsabench.reference.server import tables
 from unit.emit.made import made_table
 
 
@@ -35,6 +36,13 @@ def checkout(tmp_path):
 
 def git(folder: Path, *words: str) -> str:
     return subprocess.run(["git", "-C", str(folder), *words], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_this_checkout_has_its_tables_where_they_are_looked_for():
+    package = Path(dsabench.__file__).parent
+    assert find_reference_tree(package).package == package.resolve()
+    shipped = {path.name for path in (package / SHIPPED).iterdir()}
+    assert shipped == {path.name for path in tables._SHIPPED.iterdir()}
 
 
 def test_the_tables_alone_are_committed_beside_the_shipped_ones(checkout, tmp_path, capsys):

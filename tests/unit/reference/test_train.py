@@ -70,6 +70,16 @@ def test_the_value_of_a_lookup_stands_behind_its_key():
             assert f"The access code of the {key[1]} is{one.value}." in text.text
 
 
+@pytest.mark.parametrize(("length", "count"), [(192, 256), (1024, 96)])
+def test_the_prompts_of_the_sweeps_are_held_out_text(length, count):
+    lines = (CHECKOUT / f"configs/data/reports-{length}.jsonl").read_text().splitlines()
+    assert len(lines) == count
+    for number, line in enumerate(lines):
+        text = texts.draw_report(random.Random(f"workload {length} {number}"), length + 128, held_out=True)
+        said = [turn["value"] for turn in json.loads(line)["conversations"]]
+        assert said == [text[:length], text[length : length + 64]]
+
+
 def test_every_owner_of_an_exercise_is_asked_for_and_stands_behind_the_thing():
     for number in range(50):
         text = texts.draw_owners(random.Random(number))
@@ -127,6 +137,7 @@ def test_a_letter_weighs_more_than_the_bytes_in_front_of_it():
     assert set(weights.unique().tolist()) <= {0.0, float(torch.tensor(rows._PROMPT_WEIGHT).half()), 1.0, 3.0}
 
 
+CHECKOUT = Path(__file__).parents[3]
 SHORT = {"short": 1.0}
 TINY = (
     Stage(name="dense", kind="dense", length=96, batch=2, mix=SHORT, rate=2e-3, steps=16),

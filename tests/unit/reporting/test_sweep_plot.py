@@ -56,7 +56,7 @@ def test_after_again_verdicts_and_picture_are_of_the_same_boots(tmp_path: Path) 
         if one.phase == "search" or one.occasion < 2
     ]
     ledger = StudyRecords(config, records[-1].environment.fingerprint, (*records, *once_more))
-    for round_, boots in ((0, 3), (1, 1)):
+    for round_, boots in ((0, 4), (1, 1)):
         result = conclude(ledger, make_context(config, tmp_path, round=round_))
         assert {(verdict.n_base, verdict.n_candidate) for verdict in result.verdicts} == {(boots, boots)}
         figure = sweep_figure(config, result, list(result.candidates))
@@ -64,7 +64,8 @@ def test_after_again_verdicts_and_picture_are_of_the_same_boots(tmp_path: Path) 
             sum(len(marks.get_offsets()) for marks in figure.axes[0].collections if marks.get_sizes()[0] == size)
             for size in (36, 26)
         )
-        assert (search, confirm) == (len(config.workloads) * len(result.candidates), len(config.workloads) * 2 * boots)
+        confirmed = [one for one in ledger.records if one.phase == "confirm" and one.round == round_]
+        assert (search, confirm) == (len(config.workloads) * len(result.candidates), len(confirmed))
         assert ("local, round 1 alone" in figure.get_suptitle()) == (round_ == 1)
 
 

@@ -42,8 +42,8 @@ def dataset_file(place: str, sha256: str | None = None) -> Path:
 
     """
     if urlsplit(place).scheme not in ("http", "https"):
-        path = Path(place).expanduser()
-        if not path.is_file():
+        path = rooms.find_data(place)
+        if path is None:
             raise InputError(f"dataset {place}: no such file")
         if sha256 is not None:
             _check(place, digest_of_file(path), sha256)
