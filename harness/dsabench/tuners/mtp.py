@@ -212,7 +212,10 @@ def table_of(
 
 def _of_slice(config: StudyConfig) -> list[str]:
     """What a slice says too much of: a draft layer is a larger share of fewer layers."""
-    layers, all_layers = target_of(config).layers, full_widths(config.runtime.model).layers
+    target = target_of(config)
+    if target.runtime != "sglang":  # the reference runtime serves its models whole
+        return []
+    layers, all_layers = target.layers, full_widths(config.runtime.model).layers
     if layers >= all_layers:
         return []
     return [

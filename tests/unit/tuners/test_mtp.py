@@ -17,6 +17,7 @@ from dsabench.model.study_result import ObjectiveScore, ScoredSetting, StudyResu
 from dsabench.model.tuned_table import StepsRule
 from dsabench.model.verdict import Verdict
 from dsabench.tuners.mtp import (
+    _of_slice,
     accept_length,
     accept_rate,
     drafting,
@@ -165,6 +166,10 @@ def test_the_schedule_is_a_table_with_the_measured_rate(config):
     assert table.rule.adaptive_config()["128"] == {"candidate_steps": [0]}
     given, *_ = table_of(study, result_of(study, records_of(study)), 0.3, "dsabench tune mtp steps")
     assert given.rule.steps[1:] == (0, 0)
+
+
+def test_the_reference_runtime_serves_no_slice():
+    assert _of_slice(load_study("local-mtp")) == []
 
 
 def test_without_an_accept_rate_of_text_there_are_costs_and_no_schedule(config):
