@@ -60,11 +60,11 @@ def find(room: str, name: str) -> Path:
 def find_data(place: str) -> Path | None:
     """The file of a dataset: a path, or one that lies beside the configs, such as `configs/data/reports-192.jsonl`."""
     given = Path(place).expanduser()
-    beside = given.parts[:1] == ("configs",) and ".." not in given.parts
-    candidates = [given, *(folder.joinpath(*given.parts[1:]) for folder in folders("configs") if beside)]
     try:
-        return next((file for file in candidates if file.exists() and not file.is_dir()), None)
-    except OSError:  # a name that is too long for the file system
+        if given.exists() and not given.is_dir():
+            return given
+        return find("configs", place) if given.parts[:1] == ("configs",) else None
+    except (InputError, OSError):  # a name may be too long for the file system
         return None
 
 

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import dsabench
 from dsabench.errors import InputError
+from dsabench.reference.server import tables
 from dsabench.sglang.versions import Version, parse_version
 
 
@@ -50,7 +52,7 @@ def find_tree(given: Path) -> Tree:
     return Tree(package, _version_of(package), project if project.is_file() else None)
 
 
-SHIPPED = "reference/server/tables_shipped"
+SHIPPED = tables.SHIPPED.relative_to(Path(dsabench.__file__).parent).as_posix()
 """Folder of the reference runtime's tables, below its package."""
 
 

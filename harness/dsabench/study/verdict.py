@@ -83,7 +83,8 @@ def conclude(
 def _accuracy(records: StudyRecords, round_: int) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
     for record in records.scored:
-        if record.round == round_ and record.phase == "gate" and isinstance(record.outcome, Scored):
+        assert isinstance(record.outcome, Scored)
+        if record.round == round_:
             scores = found.setdefault(record.trial.workload.name, {})
             scores[record.trial.runtime.id] = record.outcome.metrics["score"].value
     return found

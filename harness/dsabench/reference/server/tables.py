@@ -12,7 +12,8 @@ from dsabench.model.tuned_table import ConstantRule, GridRule, KernelRule, Ratio
 from dsabench.results.tuned_tables import read_table
 
 FOLDER_VARIABLE = "SGLANG_DSA_CONFIG_DIR"
-_SHIPPED = Path(__file__).with_name("tables_shipped")
+SHIPPED = Path(__file__).with_name("tables_shipped")
+"""Folder of the tables that come with the runtime; `emit` writes new ones there."""
 _RATIO = RatioRule(kv_per_new_token=512)
 
 
@@ -40,7 +41,7 @@ class FoundTable:
     @property
     def source(self) -> str:
         """How records name it: the path as given, and no path of the installation for a shipped one."""
-        return f"shipped: {self.path.name}" if self.path.parent == _SHIPPED else str(self.path)
+        return f"shipped: {self.path.name}" if self.path.parent == SHIPPED else str(self.path)
 
 
 def find(kind: Literal["flashmla_auto", "mha_threshold"], key: TableKey, env: Mapping[str, str]) -> FoundTable | None:
@@ -50,7 +51,7 @@ def find(kind: Literal["flashmla_auto", "mha_threshold"], key: TableKey, env: Ma
         InputError: the folder or the table is unusable; one line with the file and the first mistake.
 
     """
-    folders = [_SHIPPED]
+    folders = [SHIPPED]
     if given := env.get(FOLDER_VARIABLE):
         if not Path(given).is_dir():
             raise InputError(f"{FOLDER_VARIABLE}: {given}: no such folder")

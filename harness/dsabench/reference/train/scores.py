@@ -89,24 +89,17 @@ def of_skills(network: Network, mode: AttentionMode) -> dict[str, float]:
 
 
 def of_selections(network: Network) -> dict[str, float]:
-    """What the indexer is worth: shares of `recall.2048`, `arithmetic` and `choice` that are right under other selections.
+    """What the indexer is worth: the shares of `of_skills` under other selections, such as `arithmetic.dense`.
 
-    `.dense` attends to all tokens, `.eighth` to an eighth of those that the model selects, `.random` to as many, picked at random.
+    `dense` attends to all tokens, `eighth` to an eighth of those that the model selects, `random` to as many, picked at random.
     """
     modes = {
         "dense": DENSE,
         "eighth": AttentionMode("sparse", topk=network.size.index_topk // 8),
         "random": AttentionMode("sparse", random_scores=True),
     }
-    asked: dict[str, list[Asked]] = {
-        "recall.2048": recall_texts(2048, _TEXTS[2048]),
-        "arithmetic": skill_texts("arithmetic", _QUESTIONS),
-        "choice": skill_texts("choice", _QUESTIONS),
-    }
     return {
-        f"{skill}.{name}": round(share_right(network, texts, mode, 8), 4)
-        for name, mode in modes.items()
-        for skill, texts in asked.items()
+        f"{skill}.{name}": share for name, mode in modes.items() for skill, share in of_skills(network, mode).items()
     }
 
 

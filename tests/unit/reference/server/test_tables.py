@@ -64,7 +64,7 @@ def test_every_size_has_a_shipped_table(model):
 
 
 def test_every_shipped_table_is_for_a_size():
-    for path in tables._SHIPPED.iterdir():
+    for path in tables.SHIPPED.iterdir():
         known = TunedTable.model_validate_json(path.read_bytes())
         assert any((s.heads, s.index_topk) == (known.heads_per_rank, known.index_topk) for s in SIZES.values())
 
