@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from dsabench.config.runtime_kinds import has_random_weights
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
 from dsabench.model.dataset import DATASETS
 from dsabench.model.record import Measured, Record, Trial
-from dsabench.model.runtime import RANDOM_WEIGHTS, SIMULATED
+from dsabench.model.runtime import SIMULATED
 from dsabench.model.study import ImpliedKnobs
 from dsabench.model.study_result import StudyResult
 from dsabench.model.tuned_table import StepsRule, TunedTable
@@ -185,7 +186,9 @@ def table_of(
     """
     costs = step_costs(result.records)
     labels = {label for record in result.records for label in record.labels}
-    known = rate if rate is not None else (None if labels & {RANDOM_WEIGHTS, SIMULATED} else measured_rate(costs))
+    measured = [record for record in result.records if isinstance(record.outcome, Measured)]
+    is_random = any(has_random_weights(record.trial.runtime, record.resolved) for record in measured)
+    known = rate if rate is not None else (None if is_random or SIMULATED in labels else measured_rate(costs))
     slots = slots_of(costs, ACCEPT_RATE if known is None else known)
     if (why := why_unfinished(config, result)) is not None:
         return None, costs, slots, f"unfinished: {why}"

@@ -185,6 +185,24 @@ def test_without_an_accept_rate_of_text_there_are_costs_and_no_schedule(config):
     assert table_of(random, result_of(random, records_of(random)), None, "x")[0] is None
 
 
+@pytest.mark.parametrize(
+    ("told", "is_measured"), [({"load_format": "safetensors"}, True), ({"load_format": "dummy"}, False), ({}, False)]
+)
+def test_the_accept_rate_of_a_random_model_is_not_that_of_text(told, is_measured):
+    study = load_study("local-mtp")
+    default, drafted = study.default, study.spec(drafting(3))
+    metrics = {"tpot_ms.mean": Metric(value=4.0, n=9), "accept_length.weighted": Metric(value=3.0, n=9)}
+    records = tuple(
+        make_record(spec=spec, workload=load, outcome=Measured(metrics=metrics)).model_copy(
+            update={"resolved": {"reference": {}, **told}}
+        )
+        for load in study.workloads
+        for spec in (default, drafted)
+    )
+    standing = table_of(study, result_of(study, records, ("better",) * 3), None, "x")[3]
+    assert ("as measured" in standing) == is_measured, standing
+
+
 def test_what_may_be_no_table(config):
     study = config()
     records = records_of(study)

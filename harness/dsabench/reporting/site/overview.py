@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dsabench.config.runtime_kinds import has_random_weights
 from dsabench.model.metrics import METRICS
 from dsabench.model.runtime import RANDOM_WEIGHTS, SIMULATED
 from dsabench.model.verdict import Verdict, VerdictWord
@@ -132,7 +133,11 @@ def _conditions(study: Study) -> list[str]:
     """Machine, runtime, weights, layers, load, and what else every reader must know."""
     spec, runtime = study.default, study.environment.runtime
     is_ours = runtime.kind == "reference"
-    weights = RANDOM_WEIGHTS if is_ours or RANDOM_WEIGHTS in study.labels else "real weights"
+    records = [entry.record for entry in study.entries]
+    is_random = RANDOM_WEIGHTS in study.labels or all(
+        has_random_weights(one.trial.runtime, one.resolved) for one in records
+    )
+    weights = RANDOM_WEIGHTS if is_random else "real weights"
     found = [study.machine, f"{runtime.kind} {runtime.version}"]
     if runtime.kind != "external":
         found.append(weights)

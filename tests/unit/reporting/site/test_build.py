@@ -206,6 +206,15 @@ def test_committed_results_make_small_pages(tmp_path: Path) -> None:
         assert word in study.read_text(), word
 
 
+@pytest.mark.parametrize(
+    ("results", "weights"), [("reference-cpu", "real weights"), ("reference-cpu-threshold/allowed", "random weights")]
+)
+def test_a_study_of_the_reference_runtime_says_what_its_weights_are(results: str, weights: str, tmp_path: Path) -> None:
+    assert run(["report", "--results", str(ROOT / "results" / results), "--out", str(tmp_path)]) == 0
+    said = re.findall(r"random weights|real weights", (tmp_path / "index.html").read_text())
+    assert set(said) == {weights}
+
+
 def test_a_history_has_a_dot_for_each_boot_that_leads_to_its_record(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     for number in range(16):
