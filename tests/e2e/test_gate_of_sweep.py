@@ -56,7 +56,7 @@ class Study:
 
     def __init__(
         self, folder: Path, *, wrong: int, chunks: tuple[int, ...] = (1024,), questions: int | None = None,
-        delay_s: float = 0.0, wrong_if_hard: int | None = None,
+        delay_s: float = 0.0, wrong_if_hard: int | None = None, ask: str = "finalists",
     ) -> None:  # fmt: skip
         self.folder, data = folder, folder / "sums.jsonl"
         write_gsm8k(data)
@@ -75,7 +75,7 @@ class Study:
             "sweeps": [{"axes": axes, "forbid": forbid}],
             "objective": {"metric": "total_throughput_tok_s", "direction": "maximize"},
         }
-        study["gate"] = {"eval": str(folder / "sums.yaml"), "data": str(data), "margin": 0.01, "repeat": 1}
+        study["gate"] = {"eval": str(folder / "sums.yaml"), "data": str(data), "margin": 0.01, "repeat": 1, "ask": ask}
         if wrong_if_hard is not None:
             hard = EVAL.replace("{shots}Question", "Hard {shots}Question").replace("name: sums", "name: hard-sums")
             (folder / "hard-sums.yaml").write_text(hard.replace("test-sums", "test-hard-sums"))
@@ -135,6 +135,55 @@ def test_what_is_less_accurate_is_refused_and_the_next_best_setting_is_confirmed
     again = study.run()
     assert (again[0], again[1]["passed_over"], again[1]["measured_now"]) == (0, said["passed_over"], 0)
     assert study.records() == records
+
+
+@pytest.mark.slow
+def test_where_every_setting_answers_only_what_passes_is_confirmed(tmp_path: Path) -> None:
+    study = Study(tmp_path, wrong=11, chunks=(1024, 4096), ask="settings")
+    code, said, err = study.run()
+    assert code == 0, err
+    assert (said["best"]["label"], said["passed_over"]) == ("chunked_prefill_size=4096", [])
+    refused = next(one for one in said["candidates"] if one["violation"] > 0)
+    assert refused["label"] == "prefill_backend=flashmla_sparse chunked_prefill_size=4096"
+    assert refused["why_not"] == "less accurate: -3.06 points (sums)"
+    assert refused["accuracy"] == {"sums": pytest.approx(339 / 360)}
+
+    records = study.records()
+    gated = [record for record in records if record.phase == "gate"]
+    # What computes as the default does was not asked; who was asked answered in the boot that had measured it.
+    assert len(gated) == 2
+    for record in gated:
+        assert [one.phase for one in records if one.boot == record.boot] == ["search", "gate"]
+    assert len({record.boot for record in records}) == 3 + 2
+    again = study.run()
+    assert (again[0], again[1]["candidates"], again[1]["measured_now"]) == (0, said["candidates"], 0)
+
+    site = tmp_path / "pages"
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "study.yaml").rename(
+        tmp_path / "configs" / "h200-slice.yaml"
+    )  # a report finds a config by its study's name
+    words = [sys.executable, "-m", "dsabench", "report", "--results", str(tmp_path / "out"), "--out", str(site)]
+    subprocess.run(words, check=True, capture_output=True, cwd=tmp_path, timeout=100)
+    (page,) = (site / "studies").glob("*.html")
+    assert "against the score in sums for 2 settings; 1 " in page.read_text()
+
+
+@pytest.mark.slow
+def test_a_search_killed_in_its_eval_completes_it(tmp_path: Path) -> None:
+    study = Study(tmp_path, wrong=11, delay_s=0.02, ask="settings")
+    child = study.start()
+    while not (partial := list((tmp_path / "out" / "samples").glob("*.partial.jsonl"))):
+        assert child.poll() is None
+        time.sleep(0.02)
+    child.send_signal(signal.SIGKILL)
+    child.communicate()
+    code, said, err = study.run()
+    assert code == 0, err
+    assert partial
+    assert said["best"] is None, "the only other setting is less accurate"
+    (default, sparse) = sorted((one for one in study.records() if one.phase == "gate"), key=lambda one: one.boot)
+    assert {one.outcome.metrics["score"].value for one in (default, sparse)} == {350 / 360, 339 / 360}
 
 
 @pytest.mark.slow

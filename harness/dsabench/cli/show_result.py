@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -395,35 +395,61 @@ def _warnings(records: tuple[Record, ...]) -> Counter[str]:
 
 
 def _settings_table(config: StudyConfig, result: StudyResult, metric: str) -> Group:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    table.add_column("setting", overflow="fold")
-    for workload in config.workloads:
-        table.add_column(escape(workload.name), justify="right", no_wrap=True)
-    table.add_column("vs default", justify="right", no_wrap=True)
-    evals = _evals(config, result)
-    for name in evals:
-        table.add_column(escape(name), justify="right", overflow="fold")
-    default = next((one.score for one in result.candidates if one.spec == config.default), ObjectiveScore(None, 0.0))
-    has_notes = any(candidate.score.why_not for candidate in result.candidates)
-    if has_notes:
-        table.add_column("note", overflow="fold")
-    values, ranked = _values(result, metric), result.candidates
+    evals, values, ranked = _evals(config, result), _values(result, metric), result.candidates
+    default = next((one.score for one in ranked if one.spec == config.default), ObjectiveScore(None, 0.0))
+    has_notes = any(candidate.score.why_not for candidate in ranked)
     feasible = {one.spec.id: values.get(one.spec.id, {}) for one in ranked if one.score.is_feasible}
     has_room = len(config.workloads) > 1 and not evals  # of 80 columns
     regrets = worst_regrets(config.objective.direction, feasible) if has_room else {}
-    if regrets:
-        table.add_column("worst regret", justify="right", overflow="fold")
+    headings = [*map(_in_lines, evals), *(["worst\nregret"] if regrets else [])]
+    setting_width, note_width = _widths(config, result, headings, [_regret_words(one) for one in regrets.values()])
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.add_column("setting", overflow="fold", min_width=setting_width)
+    for workload in config.workloads:
+        table.add_column(escape(workload.name), justify="right", no_wrap=True)
+    table.add_column("vs default", justify="right", no_wrap=True)
+    for heading in headings:
+        table.add_column(escape(heading), justify="right", no_wrap=True)
+    if has_notes:
+        table.add_column("note", overflow="fold", max_width=note_width)
     for candidate in sorted(ranked, key=lambda one: rank_key(config.objective, one.score), reverse=True):
         found = values.get(candidate.spec.id, {})
         cells = [show_figure(found.get(workload.name)) for workload in config.workloads]
-        notes = [escape(candidate.score.why_not or "")] if has_notes else []
+        notes = [escape(_note(candidate.score, evals))] if has_notes else []
         is_default = candidate.spec == config.default
         change = None if is_default else against_default(candidate.score, default)
         worst = [_regret_words(regrets.get(candidate.spec.id))] if regrets else []
         style = "bold" if is_default else None
         scores = [show_figure(result.accuracy[name].get(candidate.spec.id)) for name in evals]
-        table.add_row(escape(candidate.label), *cells, show_percent(change), *scores, *notes, *worst, style=style)
+        table.add_row(escape(candidate.label), *cells, show_percent(change), *scores, *worst, *notes, style=style)
     return titled(f"{config.name}: {metric} by setting (search, each measured once)", table)
+
+
+def _note(score: ObjectiveScore, evals: Sequence[str]) -> str:
+    """Why it is not feasible; beside the scores themselves without what a gate's refusal says of them."""
+    why_not = score.why_not or ""
+    return why_not.partition(": ")[0] if evals and why_not.startswith("less accurate: ") else why_not
+
+
+def _widths(
+    config: StudyConfig, result: StudyResult, headings: Sequence[str], regrets: Sequence[str]
+) -> tuple[int, int]:
+    """(setting, note): columns for the longest `knob=value`, which is read and copied as a word, and what is left of 80 for the note."""
+    settings = [len(word) for one in result.candidates for word in one.label.split()]
+    notes = [len(word) for one in result.candidates for word in _note(one.score, headings).split()]
+    taken = [*(max(len(workload.name), 6) for workload in config.workloads), len("vs default")]
+    taken += [max(map(len, heading.split("\n"))) for heading in headings]
+    if regrets:
+        taken[-1] = max(taken[-1], *map(len, regrets))
+    room = 80 - sum(taken) - 2 * len(taken) - (4 if notes else 2)
+    setting = max(10, min(max(settings, default=0), room - min(max(notes, default=0), 14)))
+    return setting, max(room - setting, 8)
+
+
+def _in_lines(name: str) -> str:
+    """An eval's name with a line for each of its words."""
+    return name.replace("-", "-\n")
 
 
 def _evals(config: StudyConfig, result: StudyResult) -> list[str]:

@@ -175,6 +175,11 @@ class StudyConfig(Value):
         return (self.gate,) if isinstance(self.gate, GateSpec) else self.gate
 
     @property
+    def gates_of_settings(self) -> tuple[GateSpec, ...]:
+        """Those that every setting of the search answers."""
+        return tuple(gate for gate in self.gates if gate.ask == "settings")
+
+    @property
     def reload_free(self) -> frozenset[str]:
         """The axes whose values a running server changes."""
         return reload_free_of(self.runtime) & {axis.name for axis in self.space.axes}

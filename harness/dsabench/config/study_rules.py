@@ -237,10 +237,12 @@ def _eval_mistakes(source: YamlFile, name: str, place: KeyPath) -> Mistakes:
 
 
 def gate_mistakes(source: YamlFile, entry: str | GateSpec | tuple[str | GateSpec, ...]) -> Mistakes:
-    """The evals and their data must exist, and the gate needs a confirmation, in whose boots the evals run."""
+    """The evals and their data must exist, and the gate needs boots in which the evals run."""
+    asks_finalists = any(gate_of(one).ask == "finalists" for one in (entry if isinstance(entry, tuple) else (entry,)))
     match source.data.get("budget"):
-        case {"confirm_boots": 0}:
-            yield source.error("a gate needs confirm_boots of 1 or more: it scores what is confirmed", ("gate",))
+        case {"confirm_boots": 0} if asks_finalists:
+            why = "it scores what is confirmed; with `ask: settings` every setting of the search"
+            yield source.error(f"a gate needs confirm_boots of 1 or more: {why}", ("gate",))
         case {"confirm_second": True}:
             yield source.error("goes without a gate, which scores one setting", ("budget", "confirm_second"))
     places: dict[KeyPath, str | GateSpec] = (

@@ -1,12 +1,14 @@
-"""The gate of a sweep: a finalist and the default answer the same eval, and the finalist must not be less accurate.
+"""The gate of a sweep: a setting and the default answer the same eval, and the setting must not be less accurate.
 
-Both answer on a server that the confirmation booted and has measured, so a gate costs no boot.
+Both answer on a server that the study booted and has measured, so a gate costs no boot.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from dsabench.config.load import load_eval
 from dsabench.evals.agreement import compare_agreement
@@ -15,7 +17,11 @@ from dsabench.evals.sample_log import read_samples
 from dsabench.model.record import EvalTrial, Record, Scored
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.study import GateSpec
+from dsabench.model.study_result import GateRefusal
 from dsabench.model.verdict import Verdict
+
+_UNPROVEN = 1.0
+"""Excess over the margin where nothing decides about it: 100 %."""
 
 
 def recorded_gate(
@@ -43,14 +49,76 @@ def recorded_gate(
     return compare_scored(gate, folder, scored[default.id], scored[best.id])
 
 
+def refused_settings(
+    gates: Sequence[GateSpec], folder: Path, records: Sequence[Record], default: RuntimeSpec
+) -> dict[str, GateRefusal]:
+    """The settings (ids of specs) that answered an eval of these gates and do not pass it.
+
+    Raises:
+        InputError: no such eval, or the samples of a score are gone.
+
+    """
+    scored = {record.trial.runtime.id: record.trial.runtime for record in records if record.phase == "gate"}
+    found: dict[str, GateRefusal] = {}
+    for id_, spec in scored.items():
+        if id_ != default.id and default.id in scored:
+            verdicts = [recorded_gate(gate, folder, records, default, spec) for gate in gates]
+            answered = [(gate, verdict) for gate, verdict in zip(gates, verdicts, strict=True) if verdict.n_base]
+            if (refusal := refusal_of(answered)) is not None:
+                found[id_] = refusal
+    return found
+
+
+def refusal_of(judged: Sequence[tuple[GateSpec, Verdict]]) -> GateRefusal | None:
+    """What the verdicts on a setting say together; None if it passes all of them."""
+    refused = [(gate, verdict) for gate, verdict in judged if verdict.is_refusal]
+    if not refused:
+        return None
+    excess = sum(_excess(verdict, gate.margin) for gate, verdict in refused)
+    return GateRefusal(excess, "; ".join(_why_not(verdict) for _, verdict in refused))
+
+
+def _excess(verdict: Verdict, margin: float) -> float:
+    """How far the loss exceeds the margin, relative to the margin."""
+    if verdict.verdict == "inconclusive" or verdict.effect is None:
+        return _UNPROVEN
+    return max(-verdict.effect - margin, 0.0) / margin
+
+
+def _why_not(verdict: Verdict) -> str:
+    if verdict.verdict == "inconclusive" or verdict.effect is None:
+        return f"accuracy undecided ({verdict.workload})"
+    return f"less accurate: {100 * verdict.effect:+.2f} points ({verdict.workload})"
+
+
+class _Answered(NamedTuple):
+    """One side of a comparison."""
+
+    side: str
+    eval: str
+    samples: str
+    """File of its answers, relative to the folder of the journal."""
+    measurement: str
+
+
 def compare_scored(gate: GateSpec, folder: Path, default: Record, best: Record) -> Verdict:
     """Both scores by their samples, which lie in the journal's folder."""
     sides = []
     for name, record in (("default", default), ("best", best)):
         assert isinstance(record.outcome, Scored)
         assert record.outcome.samples is not None
-        samples = read_samples(folder / record.outcome.samples)
-        sides.append(ComparedEval(name, record.trial.workload.name, samples, (f"{record.id}:{record.occasion}",)))
+        measurement = f"{record.id}:{record.occasion}"
+        sides.append(_Answered(name, record.trial.workload.name, record.outcome.samples, measurement))
+    return _compare(gate, folder, sides[0], sides[1])
+
+
+@lru_cache(maxsize=4096)
+def _compare(gate: GateSpec, folder: Path, default: _Answered, best: _Answered) -> Verdict:
+    """A study asks before each of its boots; the answers behind a record do not change."""
+    sides = [
+        ComparedEval(one.side, one.eval, read_samples(folder / one.samples), (one.measurement,))
+        for one in (default, best)
+    ]
     compare = compare_agreement if gate.measure == "agreement" else compare_evals
     return compare(sides[0], sides[1], gate.margin)
 

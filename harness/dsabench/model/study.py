@@ -186,6 +186,10 @@ class GateSpec(Value):
     """
     finalists: PositiveInt = 3
     """Number of settings that are confirmed and scored at most. If one is less accurate, the next best one follows."""
+    ask: Literal["finalists", "settings"] = "finalists"
+    """Who answers: what is confirmed, or every setting of the search in its boot. The search then avoids what is less accurate,
+    only what passes is confirmed, and the report draws speed against accuracy.
+    """
 
     @property
     def agreement_passes(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from dsabench.model.environment import Environment
 from dsabench.model.record import Record
@@ -30,6 +30,18 @@ class ObjectiveScore:
     def is_feasible(self) -> bool:
         """Whether all workloads were measured and all constraints hold."""
         return self.value is not None and self.violation == 0.0
+
+    def refused(self, by: GateRefusal | None) -> ObjectiveScore:
+        """The score of a setting that a gate refuses; itself where none does."""
+        return self if by is None else replace(self, violation=self.violation + by.excess, why_not=by.why)
+
+
+class GateRefusal(NamedTuple):
+    """Why a gate refuses a setting."""
+
+    excess: float
+    """By how much the loss exceeds the margin, as a share of it; of several evals the sum."""
+    why: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -446,6 +446,7 @@ def scored_settings(records: StudyRecords, round_: int) -> list[ScoredSetting]:
             of_loads = records.of_setting(spec, "search", round_)
             score, first = score_setting(records.config.objective, of_loads), [one[0] for one in of_loads.values()]
             boot_s, trials_s = (math.fsum(seconds for _, seconds in part) for part in spent(first))
+            score = score.refused(records.refusals.get(spec.id))
             fault = None if score.value is not None else _fault_of(first)
             limits = frozenset(one.bottleneck.limit for one in first if one.bottleneck and one.bottleneck.limit)
             found.append(ScoredSetting(spec, describe(records, spec), score, fault, boot_s, trials_s, limits))

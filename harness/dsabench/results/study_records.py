@@ -12,6 +12,7 @@ from dsabench.model.environment import Environment
 from dsabench.model.record import AnyTrial, Failed, Phase, Record, Scored, Trial
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.study import Assignment
+from dsabench.model.study_result import GateRefusal
 from dsabench.model.value import Value
 from dsabench.model.workload import Workload
 
@@ -102,6 +103,8 @@ class StudyRecords:
     A record belongs to the study if its trial could come from the config: base settings plus values of the axes,
     under one of the workloads. A config with a new axis value therefore keeps all earlier records.
 
+    `refusals` are the settings (ids of specs) of the running round that the gate has refused in the search.
+
     Reservations are boots under way in other processes. They will become records. `running` is what a server of this process
     runs with, when the question is whether to change it or to leave it.
     """
@@ -115,6 +118,7 @@ class StudyRecords:
         running: RuntimeSpec | None = None,
     ) -> None:
         self.config = config
+        self.refusals: Mapping[str, GateRefusal] = {}
         self.reservations = tuple(reservations)
         self.running = running
         self._fingerprint = fingerprint

@@ -19,7 +19,7 @@ from dsabench.model.record import Record
 from dsabench.model.runtime import Annotate, Refuse, RuntimeSpec, SettingCheck, annotate_nothing, refuse_nothing
 from dsabench.model.space import legal
 from dsabench.results.journal import Journal
-from dsabench.results.study_records import StudyRecords, environments
+from dsabench.results.study_records import BootReservation, StudyRecords, environments
 from dsabench.runtimes.kinds import make_runtime
 from dsabench.runtimes.protocol import Runtime
 from dsabench.runtimes.shares import Share, split_machine
@@ -80,9 +80,21 @@ class StudyContext:
         """Folder of the journal."""
         return self.journal.path.parent
 
-    def records(self) -> StudyRecords:
-        """Read the records of the study from the journal."""
-        return StudyRecords(self.config, self.environment.fingerprint, self.journal.read().records)
+    def records(self, reservations: Sequence[BootReservation] = (), running: RuntimeSpec | None = None) -> StudyRecords:
+        """Read the records of the study from the journal, and what the gate says of settings that answered in the search.
+
+        Raises:
+            InputError: the answers behind a score are gone.
+
+        """
+        config, all_ = self.config, self.journal.read().records
+        records = StudyRecords(config, self.environment.fingerprint, all_, reservations, running)
+        if config.gates_of_settings:
+            from dsabench.evals.gate import refused_settings  # noqa: PLC0415  (graders, which most studies do without)
+
+            of_round = [record for record in records.scored if record.round == self.limits.round]
+            records.refusals = refused_settings(config.gates_of_settings, self.folder, of_round, config.default)
+        return records
 
     def session(self, observer: StudyObserver) -> TrialSession:
         """Make the session for the trials of this process."""

@@ -144,8 +144,8 @@ def gate_lines(config: StudyConfig, cost: CostEstimate, settings: int) -> Iterat
         questions = None if gate.measure == "agreement" else questions_known(spec)
         unknown = f"{gate.eval}, {gate.measure}, margin {in_points(gate.margin)}"
         decides = unknown if questions is None else plan_gate(gate, spec, questions, model).line()
-        finalists = show_count(gate.finalists, "finalist")
-        yield f"gate: {decides}; in the last boot of each side, of {finalists} at most"
+        finalists = f"in the last boot of each side, of {show_count(gate.finalists, 'finalist')} at most"
+        yield f"gate: {decides}; {finalists if gate.ask == 'finalists' else 'in the boot of every setting of the search'}"
     lacks = f"; the estimate lacks {', '.join(cost.open_evals)}" if cost.open_evals else ""
     if cost.evals_s:
         yield f"gate: {show_duration(cost.evals_s)} for the answers of a setting, of {settings} in the estimate{lacks}"

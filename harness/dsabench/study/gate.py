@@ -1,6 +1,6 @@
-"""The accuracy gate of a study: score finalist and baseline, refuse a loss.
+"""The accuracy gate of a study: score setting and baseline, refuse a loss.
 
-Both answer on a server that the confirmation booted and has measured, so a gate costs no boot.
+Both answer on a server that the study booted and has measured, so a gate costs no boot.
 """
 
 from __future__ import annotations
@@ -38,6 +38,20 @@ class AccuracyGate:
         for one in self.evals:
             await one.score(spec, server)
 
+    async def score_searched(self, spec: RuntimeSpec, server: Server) -> None:
+        """Run the evals that ask every setting, on a server of the search."""
+        for one in self._of_settings(spec):
+            await one.score(spec, server)
+
+    async def complete(self, spec: RuntimeSpec) -> None:
+        """Boot a searched setting for the evals that it did not answer, as where the study was killed while it did."""
+        for one in self._of_settings(spec):
+            await one.complete(spec)
+
+    def _of_settings(self, spec: RuntimeSpec) -> list[EvalOfGate]:
+        may_differ = spec == self.default or self.applies(spec)
+        return [one for one in self.evals if one.gate.ask == "settings" and may_differ]
+
     async def judge(self, best: RuntimeSpec, may_boot: bool) -> tuple[Verdict, ...]:
         """Compare the scores, a verdict for each eval. A missing score leaves it undecided, which does not pass."""
         return tuple([await one.judge(best, may_boot) for one in self.evals])
@@ -62,8 +76,18 @@ class EvalOfGate:
             await stop_if_server_dies(server, self.asked.ask(spec, server))
         except TrialFault as fault:
             self.asked.session.observer.note(
-                f"gate: {self.asked.plan.task.name} was interrupted in the confirmed boot ({fault.kind}: {fault.message})"
+                f"gate: {self.asked.plan.task.name} was interrupted in the measured boot ({fault.kind}: {fault.message})"
             )
+
+    async def complete(self, spec: RuntimeSpec) -> None:
+        """Boot for the eval, unless this round already has the score of this setting. A fault leaves it without one."""
+        if self.asked.recorded(spec) is None:
+            try:
+                await self._boot_and_score(spec)
+            except TrialFault as fault:
+                if fault.kind == "not_gone":
+                    raise
+                self.asked.session.observer.note(f"gate: a setting was not scored ({fault.kind}: {fault.message})")
 
     async def judge(self, best: RuntimeSpec, may_boot: bool) -> Verdict:
         """Compare the scores. A missing score leaves the gate undecided, which does not pass."""
@@ -81,7 +105,7 @@ class EvalOfGate:
         return compare_scored(self.gate, self.asked.session.journal.path.parent, sides[0], sides[1])
 
     async def _boot_and_score(self, spec: RuntimeSpec) -> Record:
-        """Boot only for the eval. This is needed only if the confirmed server died or was killed during the eval."""
+        """Boot only for the eval. This is needed only if the measured server died or was killed during the eval."""
         session = self.asked.session
         session.observer.note(f"gate: {self.asked.plan.task.name} continues in a separate boot")
         async with session.runtime.serve(spec, await session.place()) as server:

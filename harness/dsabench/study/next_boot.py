@@ -36,7 +36,9 @@ class BootPlan:
     phase: Phase
     label: str
     is_last: bool = False
-    """Whether this is the last confirmation boot of the default or the best setting."""
+    """Whether its server may answer the gate afterwards: the last confirmation boot of the default or the best setting, and the boot
+    that completes a setting of the search.
+    """
     turn: int | None = None
     """Position in the confirmation; each setting has one boot per turn."""
 
@@ -68,7 +70,8 @@ def _search_boot(
 ) -> BootPlan | None:
     lacking = records.left(spec, "search", round_)
     taken = lacking[:trials_left] if trials_left else lacking
-    return BootPlan(spec, tuple(taken), "search", describe(records, spec)) if taken else None
+    is_last = len(taken) == len(records.missing(spec, "search", round_))
+    return BootPlan(spec, tuple(taken), "search", describe(records, spec), is_last) if taken else None
 
 
 def next_confirm_boot(records: StudyRecords, round_: int, best: RuntimeSpec, index: int = 0) -> BootPlan | None:

@@ -136,15 +136,16 @@ def make_plan(records: StudyRecords, limits: RunLimits, space: SpaceCheck) -> St
         confirm_boots=confirm_boots,
         trials_total=search_trials + confirm_boots * workloads,
         time_left_s=time_left_s,
-        to_score=_to_score(records, limits.round) if confirm_boots else 0,
+        to_score=_to_score(records, limits.round, settings, confirm_boots),
     )
 
 
-def _to_score(records: StudyRecords, round_: int) -> int:
-    """The default and the best setting, less those that have answered every eval of the gate."""
-    gates = len(records.config.gates)
+def _to_score(records: StudyRecords, round_: int, settings: int, confirm_boots: int) -> int:
+    """The settings that answer the gate, less those that have answered every eval of it."""
+    config = records.config
+    asked = settings if config.gates_of_settings else SCORED if config.gates and confirm_boots else 0
     answered = Counter(record.trial.runtime.id for record in records.scored if record.round == round_)
-    return max(0, SCORED - sum(count >= gates for count in answered.values())) if gates else 0
+    return max(0, asked - sum(count >= len(config.gates) for count in answered.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +325,10 @@ def _timed(plan: StudyPlan, left: WorkLeft) -> WorkLeft:
     """Add the seconds, with all lanes working at the same time."""
     if not left.boots:
         return left
-    turns, scored = math.ceil(left.boots / plan.lanes), plan.to_score if left.confirm_boots else 0
+    turns, scored = (
+        math.ceil(left.boots / plan.lanes),
+        plan.to_score if left.confirm_boots or plan.config.gates_of_settings else 0,
+    )
     return left.taking(plan.cost.of(turns, math.ceil(turns * left.trials / left.boots), scored))
 
 

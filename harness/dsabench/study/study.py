@@ -23,6 +23,7 @@ from dsabench.model.study_result import Finalist, StudyResult
 from dsabench.model.verdict import Verdict
 from dsabench.results.ablation import ablation_of
 from dsabench.results.journal import claim_folder
+from dsabench.results.scores import scored_settings
 from dsabench.results.study_records import StudyRecords
 from dsabench.signals import run_loop, stop_at_any_signal
 from dsabench.study.ablation import index_of_reduced, next_ablation_boot, reduced_setting, winner_of
@@ -197,10 +198,13 @@ async def measure(context: StudyContext, observer: StudyObserver, *, with_gate: 
 
     async with open_session(context.session(observer)) as session:
         worker = BootWorker(session, context)
-        gate = await _gate_of(context, session) if with_gate else None
+        whole = await _gate_of(context, session) if with_gate or config.gates_of_settings else None
+        gate = whole if with_gate else None
 
         # The order is: baseline, interrupted settings, settings listed in the config, settings from the proposer.
-        stopped = await worker.take_boots([baseline, search], why_search_stops, "search")
+        score = whole.score_searched if whole is not None and config.gates_of_settings else None
+        stopped = await worker.take_boots([baseline, search], why_search_stops, "search", score)
+        await _complete_scores(worker, context, gate)
 
         # Best setting and baseline boot in turns, so that a drift of the machine hits both. If the gate refuses the
         # best setting, the next best one follows.
@@ -238,6 +242,15 @@ async def _measure_all(context: StudyContext, observer: StudyObserver) -> StudyR
     if (said := error_of(context.config, result.candidates)) is not None:
         observer.note(said)
     return result
+
+
+async def _complete_scores(worker: BootWorker, context: StudyContext, gate: AccuracyGate | None) -> None:
+    """Have every searched setting answer what the gate asks all of them, within the limits."""
+    if gate is None or not context.config.gates_of_settings:
+        return
+    for one in scored_settings(worker.look(), context.limits.round):
+        if one.score.value is not None and why_ablation_stops(worker.look(), context.limits, 1) is None:
+            await gate.complete(one.spec)
 
 
 async def _confirm(

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from dsabench.evals.gate import refusal_of
 from dsabench.model.record import Scored
 from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.study import GateSpec
 from dsabench.model.study_result import (
     Ablation,
     AlternativeVerdicts,
@@ -15,7 +17,6 @@ from dsabench.model.study_result import (
     ScoredSetting,
     StudyResult,
 )
-from dsabench.model.verdict import Verdict
 from dsabench.results.ablation import ablation_of
 from dsabench.results.scores import LookVerdicts, confirmed_sides, in_turns, judge, judge_against, scored_settings
 from dsabench.results.study_records import StudyRecords, describe
@@ -34,9 +35,6 @@ from dsabench.study.next_boot import (
 from dsabench.study.plan import foresee, make_plan, work_left, work_to_ablate, work_to_confirm
 from dsabench.study.proposers import task_of
 
-_UNPROVEN = 1.0
-"""Excess over a limit if its metric was not measured: 100 %."""
-
 
 def conclude(
     records: StudyRecords, context: StudyContext, finalists: Sequence[Finalist] = (), stopped: str | None = None
@@ -53,7 +51,7 @@ def conclude(
     if best is not None and default_has_no_number(records, round_):
         was = "was not measured" if records.missing(config.default, "search", round_) else "failed"
         stopped = f"the default {was}, so there is nothing to compare the best setting with"
-    found = apply_gate(scored_settings(records, round_), finalists, [gate.margin for gate in config.gates])
+    found = apply_gate(scored_settings(records, round_), finalists, config.gates)
     best = best if winner is None else winner.candidate
     judged = LookVerdicts() if winner is None else judge(records, winner.candidate.spec, round_, winner.index)
     result = StudyResult(
@@ -153,33 +151,12 @@ def _against_alternatives(records: StudyRecords, round_: int, best: RuntimeSpec)
 
 
 def apply_gate(
-    found: Sequence[ScoredSetting], finalists: Sequence[Finalist], margins: Sequence[float]
+    found: Sequence[ScoredSetting], finalists: Sequence[Finalist], gates: Sequence[GateSpec]
 ) -> tuple[ScoredSetting, ...]:
     """Add the gate's verdicts as constraints: a setting that did not pass every eval is not feasible."""
-    excess = {}
-    for one in finalists:
-        if one.is_refused:
-            refused = [
-                (verdict, margin) for verdict, margin in zip(one.accuracy, margins, strict=True) if verdict.is_refusal
-            ]
-            why = "; ".join(_why_not(verdict) for verdict, _ in refused)
-            excess[one.candidate.spec.id] = (sum(_excess(*each) for each in refused), why)
-    return tuple(_with(one, *excess[one.spec.id]) if one.spec.id in excess else one for one in found)
-
-
-def _excess(verdict: Verdict, margin: float) -> float:
-    """How far the loss exceeds the margin, relative to the margin."""
-    if verdict.verdict == "inconclusive" or verdict.effect is None:
-        return _UNPROVEN
-    return max(-verdict.effect - margin, 0.0) / margin
-
-
-def _why_not(verdict: Verdict) -> str:
-    if verdict.verdict == "inconclusive" or verdict.effect is None:
-        return f"accuracy undecided ({verdict.workload})"
-    return f"less accurate: {100 * verdict.effect:+.2f} points ({verdict.workload})"
-
-
-def _with(candidate: ScoredSetting, excess: float, why_not: str) -> ScoredSetting:
-    score = replace(candidate.score, violation=candidate.score.violation + excess, why_not=why_not)
-    return replace(candidate, score=score)
+    refused = {
+        one.candidate.spec.id: refusal_of(list(zip(gates, one.accuracy, strict=True)))
+        for one in finalists
+        if one.accuracy
+    }
+    return tuple(replace(one, score=one.score.refused(refused.get(one.spec.id))) for one in found)

@@ -181,8 +181,7 @@ class BootWorker:
     def _look(self, running: RuntimeSpec | None = None) -> StudyRecords:
         context = self._context
         live = () if context.limits.closed is not None else self._reservations.live()
-        records = context.journal.read().records
-        return StudyRecords(context.config, context.environment.fingerprint, records, live, running)
+        return context.records(live, running)
 
     async def _measure(
         self,
@@ -198,8 +197,10 @@ class BootWorker:
         if refusal is not None:
             record_refusal(session, trials, refusal)
             return
-        task = partial(after_last, boot.spec) if after_last is not None and boot.is_last else None
-        await run_boot(session, trials, task, goes_on)
+        if after_last is None or not boot.is_last:
+            await run_boot(session, trials, None, goes_on)
+        else:  # the server answers with the setting it has, so it does not go on to another one
+            await run_boot(session, trials, partial(after_last, boot.spec))
 
 
 def _reservation(boot: BootPlan, trials: Sequence[PlannedTrial], *, goes_on: bool = False) -> BootReservation:

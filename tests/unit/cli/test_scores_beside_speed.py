@@ -42,8 +42,13 @@ def test_the_table_has_a_column_of_scores(concluded, capsys, monkeypatch) -> Non
     monkeypatch.setenv("COLUMNS", "80")
     assert run(concluded) == 0
     lines = capsys.readouterr().out.splitlines()
-    (head,) = (line for line in lines if "vs default" in line)
-    assert head.split() == ["setting", "chat", "document", "vs", "default", "gsm8k-form", "note"]
+    (number,) = (number for number, line in enumerate(lines) if "vs default" in line)
+    assert lines[number].split() == ["setting", "chat", "document", "vs", "default", "form", "note"]
+    assert lines[number - 1].split() == ["gsm8k-"]
+    table = lines[number : lines.index("", number)] if "" in lines[number:] else lines[number:]
+    assert all(
+        word in " ".join(table).split() for word in ("speculative_algorithm=EAGLE", "prefill_backend=flashmla_auto")
+    )
     (default,) = (line for line in lines if line.startswith(" default "))
     assert default.split()[-1] == "0.985"
     assert max(len(line) for line in lines if "│" in line or "─" in line) <= 80

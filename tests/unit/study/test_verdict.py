@@ -185,8 +185,9 @@ def test_what_does_not_pass_is_infeasible_and_the_one_that_passes_wins(ledger) -
     assert final_choice([worse, passed]) is passed
     assert final_choice([worse, undecided]) is undecided
     assert final_choice([worse, Finalist(found[1], 1, (told("worse", -0.02),))]) is worse
-    violations = {one.spec.id: one.score.violation for one in apply_gate(found, [worse, undecided], [0.01])}
+    gate = GateSpec(eval="gsm8k", margin=0.01)
+    violations = {one.spec.id: one.score.violation for one in apply_gate(found, [worse, undecided], [gate])}
     assert violations[found[0].spec.id] == pytest.approx(2.0)  # two margins beyond the margin
     assert violations[found[1].spec.id] == 1.0
     assert violations[found[2].spec.id] == 0.0
-    assert {one.score.violation for one in apply_gate(found, [passed], [0.01])} == {0.0}
+    assert {one.score.violation for one in apply_gate(found, [passed], [gate])} == {0.0}

@@ -13,6 +13,7 @@ from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
 from dsabench.model.environment import Environment, without_serials
 from dsabench.model.metrics import METRICS
+from dsabench.model.record import Scored
 from dsabench.model.value import canonical_json
 from dsabench.reporting.site.entry import Entry
 from dsabench.reporting.site.study import Study
@@ -44,10 +45,23 @@ def make_studies(entries: Sequence[Entry], metric: str | None = None) -> list[St
             slug = f"{title}-{of_arm[0].record.environment.fingerprint[:8]}"
             ending = f"-{slugs[slug]}" if slugs[slug] else ""
             slugs[slug] += 1
-            study = Study(name, slug + ending, tuple(of_arm), config, shown, arm, first if arm else None)
+            answers = _answers(entries, of_arm)
+            study = Study(name, slug + ending, tuple(of_arm), config, shown, arm, first if arm else None, answers)
             first = first or study
             made.append(study)
     return sorted(_told_apart(made), key=lambda one: (one.standing, not one.is_simulated, last(one)), reverse=True)
+
+
+def _answers(entries: Sequence[Entry], of_arm: Sequence[Entry]) -> tuple[Entry, ...]:
+    """The evals of the gate that the settings of an arm answered."""
+    places = {(one.record.study, one.record.environment.fingerprint, one.journal) for one in of_arm}
+    return tuple(
+        one
+        for one in entries
+        if one.record.phase == "gate"
+        and isinstance(one.record.outcome, Scored)
+        and (one.record.study, one.record.environment.fingerprint, one.journal) in places
+    )
 
 
 def _told_apart(studies: Sequence[Study]) -> list[Study]:

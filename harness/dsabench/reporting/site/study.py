@@ -9,12 +9,13 @@ from functools import cached_property
 
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
+from dsabench.evals.gate import refused_settings
 from dsabench.model.environment import Environment
 from dsabench.model.metrics import METRICS
 from dsabench.model.record import Phase, Record
 from dsabench.model.runtime import SIMULATED, RuntimeSpec
 from dsabench.model.study import Objective
-from dsabench.model.study_result import Ablation, ObjectiveScore
+from dsabench.model.study_result import Ablation, GateRefusal, ObjectiveScore
 from dsabench.model.verdict import Verdict
 from dsabench.model.workload import Workload
 from dsabench.reporting.comparison import ComparedSide, compare_sides
@@ -141,6 +142,8 @@ class Study:
     """Folder of its journal where other folders hold the same trials, measured apart: before and after a patch, say."""
     against: Study | None = None
     """The arm with the least installed, of those the first measured, where this is another."""
+    answers: tuple[Entry, ...] = ()
+    """The evals of the gate that its settings answered."""
 
     @property
     def title(self) -> str:
@@ -223,8 +226,31 @@ class Study:
         assert direction is not None, "settings are ranked by a metric with a better side"
         return self.objective or Objective(metric=self.metric, direction=direction)
 
+    @cached_property
+    def scores(self) -> dict[str, dict[str, Entry]]:
+        """Eval of the gate → id of a setting → its latest score, in the order of time."""
+        found: dict[str, dict[str, Entry]] = {}
+        for entry in sorted(self.answers, key=lambda one: one.record.started_at):
+            if "score" in entry.metrics:
+                found.setdefault(entry.record.trial.workload.name, {})[entry.spec.id] = entry
+        return found
+
+    @cached_property
+    def refusals(self) -> dict[str, GateRefusal]:
+        """Id of a setting → why the gate refuses it; empty where the answers are not kept."""
+        if self.config is None or not self.answers:
+            return {}
+        records, folder = [entry.record for entry in self.answers], self.answers[0].journal.parent
+        try:
+            return refused_settings(self.config.gates, folder, records, self.default)
+        except InputError:
+            return {}
+
     def score(self, setting: Setting, round_: int | None = None) -> ObjectiveScore:
         """As the study itself scores what its search tried, of the latest round; of boots without a search, their mean."""
+        return self._score(setting, round_).refused(self.refusals.get(setting.spec.id))
+
+    def _score(self, setting: Setting, round_: int | None) -> ObjectiveScore:
         rounds = setting.search_rounds()
         if rounds:
             of_round = rounds[-1] if round_ is None else round_

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from dsabench.model.environment import Environment
 from dsabench.model.metrics import METRICS
 from dsabench.model.record import Measured
+from dsabench.reporting.site.accuracy import draw_accuracy
 from dsabench.reporting.site.entry import Entry
 from dsabench.reporting.site.knob_effects import draw_effects
 from dsabench.reporting.site.load_curves import draw_curves
@@ -25,6 +26,7 @@ _ACCEPT = "accept_length.mean"
 _SECTIONS = (
     ("answer", "Best against default"),
     ("ablation", "What each change gives"),
+    ("accuracy", "Speed against accuracy"),
     ("tradeoff", "Throughput against latency"),
     ("settings", "Settings"),
     ("knobs", "Which knob matters"),
@@ -48,6 +50,7 @@ def write_study(paper: Paper, study: Study) -> None:
     """The study's page."""
     shown = {
         "ablation": study.ablation,
+        "accuracy": [(name, svg) for name in study.scores if (svg := _svg(draw_accuracy(study, name))) is not None],
         "tradeoff": _tradeoffs(study),
         "knobs": _svg(draw_effects(study)),
         "load": [Markup(svg) for svg in draw_curves(study)],  # noqa: S704  (drawn here, its texts escaped)
@@ -61,6 +64,7 @@ def write_study(paper: Paper, study: Study) -> None:
         better=METRICS[study.metric].better,
         accept=next((name for name in study.workloads if any(s.figure(name, _ACCEPT) for s in study.settings)), None),
         sections=[(id_, name) for id_, name in _SECTIONS if shown.get(id_, True)],
+        accuracies=shown["accuracy"],
         tradeoffs=shown["tradeoff"],
         effects=shown["knobs"],
         curves=shown["load"],
