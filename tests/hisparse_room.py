@@ -25,7 +25,7 @@ from dsabench.model.sample import RequestSample
 from dsabench.model.workload import Workload
 from dsabench.results.journal import Journal
 from dsabench.results.samples import read_samples
-from dsabench.tuners.hisparse import OFF, rank_of
+from dsabench.tuners.hisparse import OFF, pool_of
 from dsabench.tuners.hisparse_memory import KV_BYTES, Demand, Rank
 
 ROOT = Path(__file__).parents[1]
@@ -152,7 +152,7 @@ def main() -> None:
 def expect(name: str, paces: Mapping[Kind, Paces]) -> None:
     """Print what the load of a config would take under the baselines and the best setting of the records."""
     config = load_study(name)
-    load, rank = config.workloads[0], rank_of(config, gpus=8)
+    load, rank = config.workloads[0], pool_of(config, gpus=8)
     assert load.input_len is not None
     assert load.output_len is not None
     prompts, answer = load.num_prompts, load.output_len

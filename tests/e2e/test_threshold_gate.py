@@ -90,6 +90,6 @@ def test_the_gate_refuses_what_one_point_does_not_allow_and_lets_pass_what_seven
 
 
 def test_agreement_with_a_single_pass_is_refused_in_the_config(tmp_path) -> None:
-    (tmp_path / "study.yaml").write_text(STUDY + "gate: {eval: needle-reference, measure: agreement, repeat: 1}\n")
+    (tmp_path / "study.yaml").write_text(STUDY + "gate: {eval: needle, measure: agreement, repeat: 1}\n")
     with pytest.raises(InputError, match="repeat 2 or more"):
         load_study(tmp_path / "study.yaml")

@@ -19,7 +19,7 @@ from dsabench.reporting.choice_plot import draw_choice
 from dsabench.results.journal import claim_folder
 from dsabench.runtimes.protocol import AttentionShape
 from dsabench.signals import run_loop
-from dsabench.tuners.hisparse import host_bytes_of, plan_hisparse, rank_of
+from dsabench.tuners.hisparse import host_bytes_of, plan_hisparse, pool_of
 from dsabench.tuners.hisparse import table_of as hisparse_table
 from dsabench.tuners.kernel_bench import KernelBench
 from dsabench.tuners.kernel_table import study_kernels
@@ -43,7 +43,7 @@ def plan_tune(job: Job, tune: Tune, winner: RuntimeSpec | None) -> TunePlan:
         return TunePlan(study)
     if isinstance(tune, HisparseTune):
         host_bytes = host_bytes_of(study, tune.memory.host_memory_gib, job.lanes)
-        return plan_hisparse(study, rank_of(study, gpus=tune.memory.gpus), host_bytes)
+        return plan_hisparse(study, pool_of(study, gpus=tune.memory.gpus), host_bytes)
     if isinstance(tune, MtpTune):
         return plan_mtp(study, ACCEPT_RATE if tune.accept_rate is None else tune.accept_rate)
     return plan_threshold(study)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dsabench.model.study_result import StudyResult
     from dsabench.model.tuned_table import TunedTable
     from dsabench.study.study import Study
+    from dsabench.tuners.hisparse import HitRate
     from dsabench.tuners.kernel_table import KernelStudy
     from dsabench.tuners.mtp import Slot, StepCost
     from dsabench.tuners.of_sweep import CurvePoint, TunePlan
@@ -146,16 +147,17 @@ def hisparse(options: HisparseOptions) -> int:
     memory is too small. An unfinished confirmation gives verdicts but no table.
     """
     from dsabench.config.load import load_study
-    from dsabench.tuners.hisparse import host_bytes_of, plan_hisparse, rank_of, table_of
+    from dsabench.tuners.hisparse import hit_rates, host_bytes_of, plan_hisparse, pool_of, table_of
 
     def judge(study: Study, result: StudyResult) -> _Tuned:
         table, standing = table_of(study.config, result, options.study_command())
-        return _Tuned(standing, table)
+        rates = hit_rates(result.records)
+        return _Tuned(standing, table, {"hit_rates": [asdict(one) for one in rates]}, lambda: _print_hits(rates))
 
     config = load_study(options.config)
     # A conclusion from records ignores this machine's memory.
     host_bytes = math.inf if options.conclude else host_bytes_of(config, options.host_memory_gib, options.lanes)
-    plan = plan_hisparse(config, rank_of(config, gpus=options.gpus), host_bytes, same_pool=options.same_pool)
+    plan = plan_hisparse(config, pool_of(config, gpus=options.gpus), host_bytes, same_pool=options.same_pool)
     return _tune(options, plan, judge)
 
 
@@ -248,6 +250,20 @@ def _print_curve(study: Study, curve: Sequence[CurvePoint]) -> None:
     table = Table("workload", "threshold (tokens)", study.config.objective.metric, "boots", box=None)
     for point in curve:
         table.add_row(point.workload, f"{point.value:,}", f"{point.median:,.1f}", str(point.boots))
+    Console().print(table)
+
+
+def _print_hits(rates: Sequence[HitRate]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    if not rates:
+        return
+    table = Table("workload", "KV cache", "buffer (tokens)", "hit rate", "foreseen", "boots", box=None)
+    for one in rates:
+        foreseen = "–" if one.foreseen is None else f"{one.foreseen:.3f} from {one.foreseen_from:,}"
+        size = f"{one.device_buffer_size:,}"
+        table.add_row(one.workload, one.kv_cache_dtype, size, f"{one.measured:.3f}", foreseen, str(one.boots))
     Console().print(table)
 
 

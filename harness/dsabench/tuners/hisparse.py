@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 from dsabench.config.specs import RoleConfig, StudyConfig, TopologyConfig
 from dsabench.errors import InputError
 from dsabench.model.hardware import accelerator
 from dsabench.model.knobs import of_role
+from dsabench.model.record import Measured, Metric, Record
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.study import ImpliedKnobs, SearchSpace
 from dsabench.model.study_result import StudyResult
 from dsabench.model.topology import SINGLE, Role
 from dsabench.model.tuned_table import BufferRule, TunedTable
 from dsabench.model.value import KnobValue
+from dsabench.reference.engine.sizes import SIZES
 from dsabench.results.ablation import has_gain
 from dsabench.runtimes.kinds import make_runtime
 from dsabench.sglang.model_config import full_widths
-from dsabench.tuners.hisparse_memory import GIB, KV_BYTES, Demand, Rank, describe, require_pool
+from dsabench.tuners.hisparse_memory import GIB, Demand, DevicePool, Rank, ReferencePool, require_pool
 from dsabench.tuners.of_sweep import TunePlan, objective_verdicts, table_of_sweep, why_unfinished
 from dsabench.tuners.target import target_of
 
@@ -29,6 +32,7 @@ _BUFFER, _RATIO, _BLOCK = (
     "hisparse_host_to_device_ratio",
     "hisparse_swap_in_block_size",
 )
+_HITS = "hot_buffer_hit_rate"
 _AXES = {"hisparse", "kv_cache_dtype", "prefill_backend", "decode_backend", _BUFFER, _RATIO, _BLOCK}
 _BASELINES: tuple[Mapping[str, KnobValue], ...] = (
     {"hisparse": False, "kv_cache_dtype": "bfloat16"},
@@ -51,7 +55,7 @@ class _Load:
     """Tokens of a request, prompt and answer; None where a dataset decides it."""
 
 
-def plan_hisparse(config: StudyConfig, rank: Rank, host_bytes: float, *, same_pool: bool = False) -> TunePlan:
+def plan_hisparse(config: StudyConfig, rank: DevicePool, host_bytes: float, *, same_pool: bool = False) -> TunePlan:
     """Pin each setting's device pool to what a full rank has under it, and forbid the buffers that do not fit.
 
     With `same_pool` all have the smallest of these: what settings cost at equal tokens, not at equal memory. Where the axes are of one
@@ -129,20 +133,20 @@ def of_role_alone(config: StudyConfig) -> StudyConfig:
 
 
 def _plan_of_all(
-    config: StudyConfig, rank: Rank, host_bytes: float, *, same_pool: bool = False, instances: int = 1
+    config: StudyConfig, rank: DevicePool, host_bytes: float, *, same_pool: bool = False, instances: int = 1
 ) -> TunePlan:
     _require_study(config)
     load, ratios = _load_of(config, instances), _values(config, _RATIO)
     dtypes = [d for d in ("bfloat16", "fp8_e4m3") if d in _named(config, "kv_cache_dtype")]
     own: dict[tuple[str, int], int] = {
-        (dtype, ratio): require_pool(rank, KV_BYTES[dtype], ratio)
+        (dtype, ratio): require_pool(rank, rank.kv_bytes[dtype], ratio)
         for dtype, ratio in itertools.product(dtypes, (OFF, *ratios))
     }
     pools = dict.fromkeys(own, min(own.values())) if same_pool else own
     lines = [_pool_line(rank, dtype, ratio, own[dtype, ratio], load) for dtype, ratio in own]
     if same_pool:
         lines.append(f"--max-total-tokens {min(own.values()):,}: the smallest of these, the same for every setting")
-    buffers = _buffers(config, pools, load, host_bytes)
+    buffers = _buffers(config, rank.kv_bytes, pools, load, host_bytes)
     lines += [one.line for one in buffers]
     if all(one.why_not for one in buffers):
         raise InputError("no setting of HiSparse fits: " + "; ".join(lines))
@@ -178,9 +182,9 @@ def _setting(dtype: str, ratio: int) -> dict[str, KnobValue]:
     return {**on, "kv_cache_dtype": dtype}
 
 
-def _pool_line(rank: Rank, dtype: str, ratio: int, tokens: int, load: _Load) -> str:
+def _pool_line(rank: DevicePool, dtype: str, ratio: int, tokens: int, load: _Load) -> str:
     setting = f"{dtype}, HiSparse off" if ratio == OFF else f"{dtype}, ratio {ratio}"
-    line = f"{setting}: {describe(rank, KV_BYTES[dtype], ratio)}"
+    line = f"{setting}: {rank.describe(rank.kv_bytes[dtype], ratio)}"
     if load.longest is None or ratio != OFF:
         return line
     return f"{line}; // {load.longest:,} = {tokens // load.longest} requests of {load.longest:,} tokens"
@@ -202,13 +206,15 @@ class _Buffer:
         return f"{self.dtype}, {self.demand.line()}" + ("" if self.why_not is None else f": left out, {self.why_not}")
 
 
-def _buffers(config: StudyConfig, pools: Pools, load: _Load, host_bytes: float) -> list[_Buffer]:
+def _buffers(
+    config: StudyConfig, kv_bytes: Mapping[str, int], pools: Pools, load: _Load, host_bytes: float
+) -> list[_Buffer]:
     """Every setting of the axes with HiSparse on."""
     target, sizes = target_of(config), _values(config, _BUFFER)
     found = []
     for (dtype, ratio), tokens in pools.items():
         for size in () if ratio == OFF else sizes:
-            demand = Demand(size, ratio, KV_BYTES[dtype], tokens, target.layers, load.longest)
+            demand = Demand(size, ratio, kv_bytes[dtype], tokens, target.layers, load.longest)
             why = demand.why_not(target.index_topk, host_bytes, load.requests)
             found.append(_Buffer({**_setting(dtype, ratio), _BUFFER: size}, dtype, demand, why))
     return found
@@ -229,14 +235,20 @@ def _promising(buffers: Sequence[_Buffer], load: _Load) -> list[dict[str, KnobVa
     return [one.setting for one in ranked if best[one.dtype] is one.setting]
 
 
-def rank_of(config: StudyConfig, *, gpus: int) -> Rank:
-    """A rank of the full model on so many GPUs, attention split as the config's own base says.
+def pool_of(config: StudyConfig, *, gpus: int) -> DevicePool:
+    """A rank of the full model on so many GPUs, attention split as the config's own base says; of the reference runtime what its base
+    gives.
 
     Raises:
         InputError: no hardware named, or a model whose widths are not known.
 
     """
     config = of_role_alone(config)
+    if config.runtime.kind == "reference":
+        tokens = config.runtime.base.get("max_total_tokens")
+        if not isinstance(tokens, int):
+            raise InputError("runtime.base.max_total_tokens: tune hisparse needs it: the device pool with HiSparse off")
+        return ReferencePool(SIZES[config.runtime.model], tokens)
     if config.runtime.hardware is None:
         raise InputError("runtime.hardware: tune hisparse needs it: whose memory a full rank has")
     target, widths = target_of(config), full_widths(config.runtime.model)
@@ -266,6 +278,44 @@ def host_bytes_of(config: StudyConfig, gib: float | None, lanes: int) -> float:
     return free_host_bytes(Path("/proc/meminfo").read_text()) // (lanes * ranks_per_host(config))
 
 
+@dataclass(frozen=True, slots=True)
+class HitRate:
+    """How many of the tokens that decode steps selected were in the device buffer."""
+
+    workload: str
+    kv_cache_dtype: str
+    device_buffer_size: int
+    measured: float
+    """Mean over the boots."""
+    boots: int
+    foreseen: float | None
+    """By what the largest buffer saw: how long ago each of its hits was used."""
+    foreseen_from: int
+    """That buffer's size."""
+
+
+def hit_rates(records: Iterable[Record]) -> list[HitRate]:
+    """By workload, KV dtype and buffer; none where the runtime does not count them."""
+    found: dict[tuple[str, str, int], list[Mapping[str, Metric]]] = {}
+    for record in records:
+        knobs, outcome = record.trial.runtime.knobs, record.outcome
+        size = knobs.get(_BUFFER)
+        if isinstance(outcome, Measured) and _HITS in outcome.metrics and isinstance(size, int):
+            key = record.trial.workload.name, str(knobs.get("kv_cache_dtype")), size
+            found.setdefault(key, []).append(outcome.metrics)
+    largest: dict[tuple[str, str], int] = {}
+    for workload, dtype, size in found:
+        largest[workload, dtype] = max(size, largest.get((workload, dtype), 0))
+    rates = []
+    for (workload, dtype, size), boots in sorted(found.items()):
+        source = largest[workload, dtype]
+        told = [one[name] for one in found[workload, dtype, source] if (name := f"{_HITS}.of_{size}") in one]
+        foreseen = fmean(one.value for one in told) if told and size < source else None
+        measured = fmean(one[_HITS].value for one in boots)
+        rates.append(HitRate(workload, dtype, size, measured, len(boots), foreseen, source))
+    return rates
+
+
 def table_of(config: StudyConfig, result: StudyResult, command: str) -> tuple[TunedTable | None, str]:
     """The table of the best setting, and one line on where it stands."""
     if (why := why_unfinished(config, result)) is not None:
@@ -287,7 +337,11 @@ def table_of(config: StudyConfig, result: StudyResult, command: str) -> tuple[Tu
         _rule(knobs),
         of_role_alone(config),
         result,
-        (_pool_condition(config, knobs), *(() if role is None else (f"on the {role.role} servers",))),
+        (
+            _pool_condition(config, knobs),
+            *_hit_conditions(result, knobs),
+            *(() if role is None else (f"on the {role.role} servers",)),
+        ),
         command,
     )
     return table, f"faster; {table.evidence.label}" + (
@@ -295,6 +349,19 @@ def table_of(config: StudyConfig, result: StudyResult, command: str) -> tuple[Tu
         if table.evidence.label == "simulated"
         else ""
     )
+
+
+def _hit_conditions(result: StudyResult, knobs: Mapping[str, KnobValue]) -> list[str]:
+    chosen = (
+        one
+        for one in hit_rates(result.records)
+        if (one.kv_cache_dtype, one.device_buffer_size) == (knobs.get("kv_cache_dtype"), knobs[_BUFFER])
+    )
+    return [
+        f"hit rate under {one.workload} {one.measured:.3f}"
+        + ("" if one.foreseen is None else f", {one.foreseen:.3f} foreseen from a buffer of {one.foreseen_from}")
+        for one in chosen
+    ]
 
 
 def _pool_condition(config: StudyConfig, knobs: Mapping[str, KnobValue]) -> str:

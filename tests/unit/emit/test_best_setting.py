@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -117,25 +119,41 @@ def test_what_was_chosen_with_random_weights_is_refused_and_nothing_is_written(t
 
 
 def test_a_gate_that_was_passed_lets_it_out_with_verdicts_in_words(tmp_path, capsys) -> None:
-    assert emit("reference-cpu-threshold/allowed", "local-threshold", tmp_path) == 0
+    assert emit("reference-cpu-threshold", "local-threshold", tmp_path) == 0
     script = (tmp_path / "p140/best.sh").read_text()
-    assert "THRESHOLD=148 " in script
+    assert "THRESHOLD=512 " in script
     comment = [line for line in script.splitlines() if line.startswith("# ")]
-    assert comment[0] == "# best of local-threshold under p140: total_throughput_tok_s 20,677, median of 6 boots"
-    assert comment[1] == "# against the default, p140: better, +66.4 % (+40.6 % to +97.0 %), 6 and 6 boots"
-    assert comment[2].startswith(
-        "# against the default, p480: inconclusive, -0.3 % (-7.2 % to +7.2 %), 6 and 6 boots: whether"
-    )
-    assert "passed the gate needle-reference" in comment[3]
+    assert comment[:3] == [
+        "# best of local-threshold under p140: total_throughput_tok_s 13,767, median of 6 boots",
+        "# against the default, p140: better, +30.7 % (+24.2 % to +37.5 %), 6 and 6 boots",
+        "# against the default, p480: better, +14.9 % (+11.6 % to +18.3 %), 6 and 6 boots",
+    ]
+    assert "passed the gate gsm8k-form" in comment[3]
     assert [line for line in (tmp_path / "p140/best.yaml").read_text().splitlines() if line.startswith("# ")] == comment
-    other = (tmp_path / "p480/best.sh").read_text()
-    assert "# this is the default itself" in other
-    assert "mha_threshold_tokens=640: needle-reference came out worse, so it is no default" in other
+
+
+def test_what_was_refused_is_named_beside_what_was_chosen(tmp_path, capsys) -> None:
+    assert emit("reference-cpu", "local", tmp_path) == 0
+    script = (tmp_path / "chat/best.sh").read_text()
+    assert "--speculative-algorithm EAGLE" in script
+    assert "index_topk_pattern=FSSSSS: gsm8k-form came out worse, so it is no default" in script
 
 
 def test_a_gate_that_was_not_passed_keeps_it_in(tmp_path, capsys) -> None:
-    assert emit("reference-cpu-threshold/refused", "local-threshold-strict", tmp_path / "out") == 2
-    assert "needle-reference came out worse, so it is no default" in capsys.readouterr().err
+    """The committed study without the settings that passed: the default and the one that the gate refused."""
+    folder = tmp_path / "study"
+    shutil.copytree(RESULTS / "reference-cpu" / "samples", folder / "samples")
+    lines = (RESULTS / "reference-cpu" / "journal.jsonl").read_text().splitlines(keepends=True)
+    knobs = [json.loads(line)["trial"]["runtime"]["knobs"] for line in lines]
+    kept = [
+        line
+        for line, one in zip(lines, knobs, strict=True)
+        if one["index_topk_pattern"] == "FSSSSS"
+        or (one["mha_threshold_tokens"], one["speculative_algorithm"]) == (64, "off")
+    ]
+    (folder / "journal.jsonl").write_text("".join(kept))
+    assert emit(str(folder), "local", tmp_path / "out") == 2
+    assert "gsm8k-form came out worse, so it is no default" in capsys.readouterr().err
 
 
 def test_what_rests_on_random_values_takes_a_word(tmp_path, capsys) -> None:

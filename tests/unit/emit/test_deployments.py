@@ -263,7 +263,7 @@ def test_of_a_study_with_its_evidence(tmp_path, capsys) -> None:
 
 
 def test_the_reference_runtime_is_for_this_machine(tmp_path, capsys) -> None:
-    words = ["emit", str(RESULTS / "reference-cpu-threshold/allowed"), "--config", "local-threshold"]
+    words = ["emit", str(RESULTS / "reference-cpu"), "--config", "local"]
     assert run([*words, "--as", "k8s", "--out", str(tmp_path / "out")]) == 2
     assert "--as k8s: kind reference serves on the machine that starts it; --as command" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -8,15 +8,14 @@ import pytest
 from dsabench.errors import InputError
 from dsabench.evals.sample_log import read_samples
 
-COMMITTED = Path(__file__).parents[3] / "results" / "reference-cpu-threshold" / "allowed" / "samples"
+COMMITTED = Path(__file__).parents[3] / "results" / "reference-cpu" / "samples"
 
 
 def test_packed_samples_are_read_where_the_file_itself_is_gone(tmp_path: Path) -> None:
-    packed = min(COMMITTED.glob("needle-reference-*.jsonl.gz"))
-    plain = tmp_path / packed.name.removesuffix(".gz")
-    plain.write_bytes(gzip.decompress(packed.read_bytes()))
-    assert read_samples(plain) == read_samples(COMMITTED / plain.name)
-    assert len(read_samples(plain)) == 600
+    plain = min(COMMITTED.glob("gsm8k-form-*.jsonl"))
+    (tmp_path / f"{plain.name}.gz").write_bytes(gzip.compress(plain.read_bytes()))
+    assert read_samples(tmp_path / plain.name) == read_samples(plain)
+    assert len(read_samples(plain)) == 200
 
 
 def test_a_damaged_packed_file_is_named(tmp_path: Path) -> None:

@@ -65,6 +65,24 @@ def test_what_requests_tell_goes_before_the_servers_average() -> None:
     assert "accept_length.lifetime" not in measured.metrics
 
 
+def test_the_hit_rate_of_this_run_alone_and_of_smaller_buffers() -> None:
+    def server(scale: int) -> dict[str, Any]:
+        buffer = {"hits": 90 * scale, "misses": 10 * scale, "bytes_in": 7}
+        rows = {"0": 2 * scale, "64": 12 * scale, "128": 6 * scale}
+        return {"reference": {"counters": {"hot_buffer": buffer, "hot_buffer_rows": rows}}}
+
+    found = ServerInfoPair(server(1), server(3)).hot_buffer
+    assert {name: (value.value, value.n) for name, value in found.items()} == {
+        "hot_buffer_hit_rate": (0.9, 200),
+        "hot_buffer_hit_rate.of_64": (0.6, 40),
+        "hot_buffer_hit_rate.of_128": (0.9, 40),
+    }
+    fresh = {"reference": {"counters": {"hot_buffer": {}, "hot_buffer_rows": {}}}}
+    assert ServerInfoPair(fresh, server(1)).hot_buffer["hot_buffer_hit_rate"].n == 100
+    assert ServerInfoPair(server(1), server(1)).hot_buffer == {}
+    assert ServerInfoPair({}, {"reference": {"counters": None}}).hot_buffer == {}
+
+
 @pytest.mark.parametrize("states", [None, [], [{"avg_spec_accept_length": 0.0}], ["x"], {"a": 1}])
 def test_a_server_without_drafts_has_no_accept_length(states: Any) -> None:
     assert ServerInfoPair({}, {"internal_states": states}).lifetime_accept_length is None

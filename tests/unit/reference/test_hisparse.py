@@ -100,6 +100,24 @@ def test_the_least_recently_used_row_goes():
     assert misses[0] > misses[2] > misses[3] == 0
 
 
+def test_one_buffer_tells_the_hits_of_every_smaller_one():
+    def counted(size):
+        subject = engine(*FLOAT, *hot(device_buffer_size=size))
+        greedy(subject, prompt(600), prompt(700, 1), new=200)
+        return subject.counters
+
+    largest = counted(512).hot_buffer_rows
+    looked_up, shares = largest.total(), []
+    for size in (64, 128, 192, 256, 384, 512):
+        counts = counted(size).hot_buffer
+        foreseen = sum(count for rows, count in largest.items() if 0 < rows <= size) / looked_up
+        shares.append(counts["hits"] / (counts["hits"] + counts["misses"]))
+        assert foreseen == pytest.approx(shares[-1], abs=0.03)
+    assert shares == sorted(shares)
+    assert shares[0] < 0.2
+    assert 0.8 < shares[-1] < 1.0
+
+
 @pytest.mark.parametrize("drafts", [(), ("--speculative-algorithm", "EAGLE")])
 def test_tables_agree_with_what_is_stored(drafts):
     """After every step: slots and positions are inverse, and the device's row is the host's."""

@@ -46,7 +46,7 @@ def test_the_tokens_of_an_answer_are_those_published_else_stated_else_allowed() 
     assert answer_tokens(load_eval("aime25")) == 15040
     assert answer_tokens(load_eval("gpqa")) == 7000
     assert answer_tokens(load_eval("mmlu")) == 1
-    assert answer_tokens(load_eval("needle-reference")) == 4
+    assert answer_tokens(load_eval("recall")) == 10
 
 
 def test_needles_cost_their_prompts() -> None:
@@ -56,10 +56,10 @@ def test_needles_cost_their_prompts() -> None:
 
 
 def test_an_eval_of_unknown_length_is_named_and_not_counted(tmp_path) -> None:
-    config = load_study(tmp_path, STUDY + "gate: {eval: needle-reference, measure: agreement, repeat: 2}\n")
+    config = load_study(tmp_path, STUDY + "gate: {eval: recall, measure: agreement, repeat: 2}\n")
     cost = estimate_cost(empty(config))
-    assert (cost.evals_s, cost.open_evals) == (0.0, ("needle-reference",))
-    assert "needle-reference" in list(gate_lines(config, cost, 2))[-1]
+    assert (cost.evals_s, cost.open_evals) == (0.0, ("recall",))
+    assert "recall" in list(gate_lines(config, cost, 2))[-1]
 
 
 def test_a_plan_holds_both_sides_answers_until_they_are_recorded(tmp_path) -> None:

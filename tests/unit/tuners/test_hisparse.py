@@ -10,12 +10,16 @@ import yaml
 from dsabench.cli.main import run
 from dsabench.config.load import load_study
 from dsabench.errors import InputError
+from dsabench.model.record import Measured, Metric
 from dsabench.model.space import legal
+from dsabench.reference.engine.sizes import SIZES
 from dsabench.runtimes.plan import role_specs
 from dsabench.sglang.models import WIDTHS
 from dsabench.study.next_boot import before_the_proposer
-from dsabench.tuners.hisparse import free_host_bytes, plan_hisparse, rank_of, ranks_per_host
+from dsabench.tuners.hisparse import free_host_bytes, hit_rates, plan_hisparse, pool_of, ranks_per_host
 from dsabench.tuners.hisparse_memory import GIB, KV_BYTES, Demand, Rank
+from dsakernels.kv_layout import PackedLayout
+from factories import make_record
 
 RANK = Rank(WIDTHS["v3.2"], 1, 8, 141, 0.85)
 
@@ -44,7 +48,7 @@ def test_live_requests_and_host_memory():
 
 def test_every_setting_has_the_pool_of_a_full_rank_under_it():
     config = load_study("h200-hisparse")
-    plan = plan_hisparse(config, rank_of(config, gpus=8), 60 * GIB)
+    plan = plan_hisparse(config, pool_of(config, gpus=8), 60 * GIB)
     fits = list(legal(plan.config.space, plan.config.runtime.base))
     pools = {
         (spec.knobs["kv_cache_dtype"], spec.knobs.get("hisparse_host_to_device_ratio", 1)): spec.knobs[
@@ -69,7 +73,7 @@ def test_ranks_of_a_machine_share_its_memory():
 
 def test_what_does_not_fit_is_left_out():
     config = load_study("h200-hisparse-rank")
-    plan = plan_hisparse(config, rank_of(config, gpus=8), 11 * GIB)
+    plan = plan_hisparse(config, pool_of(config, gpus=8), 11 * GIB)
     left_out = [line for line in plan.arithmetic if "left out" in line]
     assert len(plan.config.space.forbid) == len(config.space.forbid) + len(left_out)
     assert any("bfloat16, buffer 4096, ratio 8" in line and "13.9 GiB of host memory" in line for line in left_out)
@@ -81,7 +85,7 @@ def test_what_does_not_fit_is_left_out():
 
 def test_the_search_begins_with_the_buffers_under_which_most_requests_decode():
     config = load_study("h200-hisparse-rank")
-    plan = plan_hisparse(config, rank_of(config, gpus=8), 60 * GIB)
+    plan = plan_hisparse(config, pool_of(config, gpus=8), 60 * GIB)
     first, second = plan.config.space.enqueued
     assert (first["kv_cache_dtype"], second["kv_cache_dtype"]) == ("fp8_e4m3", "bfloat16")
     for one in (first, second):
@@ -101,7 +105,7 @@ def test_the_search_begins_with_the_buffers_under_which_most_requests_decode():
 def test_in_one_pool_the_arithmetic_gives_the_requests_that_servers_ran_at_once():
     """results/h200/hisparse: decode batches of 6 requests with HiSparse off, of 12 at ratio 2 and of all 16 from 4 on."""
     config = load_study("h200-hisparse")
-    plan = plan_hisparse(config, rank_of(config, gpus=8), 60 * GIB, same_pool=True)
+    plan = plan_hisparse(config, pool_of(config, gpus=8), 60 * GIB, same_pool=True)
     fits = legal(plan.config.space, plan.config.runtime.base)
     assert {plan.config.spec(one).knobs["max_total_tokens"] for one in fits} == {202_368}
     assert 202_368 // 33_280 == 6
@@ -140,15 +144,55 @@ def test_what_was_measured_with_as_much_memory_is_concluded_again(tmp_path, caps
 def test_nothing_that_fits_is_refused_with_the_arithmetic():
     config = load_study("h200-hisparse")
     with pytest.raises(InputError, match="no setting of HiSparse fits") as caught:
-        plan_hisparse(config, rank_of(config, gpus=8), GIB)
+        plan_hisparse(config, pool_of(config, gpus=8), GIB)
     assert "GiB of weights" in str(caught.value)
     assert "× 8 layers =" in str(caught.value)
+
+
+def test_the_reference_runtimes_pool_has_as_many_bytes_under_every_setting():
+    config = load_study("local-hisparse")
+    size = SIZES["trained"]
+    layout = PackedLayout(size.latent, size.rope)
+    assert size.packed_row_bytes == layout.row_bytes
+    plan = plan_hisparse(config, pool_of(config, gpus=8), 1 << 40)
+    key, rows = 2 * size.index_dim, {"bfloat16": 2 * size.row, "fp8_e4m3": layout.row_bytes}
+    whole = 6144 * (rows["bfloat16"] + key)
+    for assignment in legal(plan.config.space, plan.config.runtime.base):
+        knobs = plan.config.spec(assignment).knobs
+        taken = rows[knobs["kv_cache_dtype"]] + key * knobs.get("hisparse_host_to_device_ratio", 1)
+        assert 0 <= whole - knobs["max_total_tokens"] * taken < 64 * taken
+    assert plan.config.default.knobs["max_total_tokens"] == 6144
+    bare = config.model_copy(update={"runtime": config.runtime.model_copy(update={"base": {"hisparse": False}})})
+    with pytest.raises(InputError, match="max_total_tokens: tune hisparse needs it"):
+        pool_of(bare, gpus=8)
+
+
+def test_hit_rates_stand_beside_what_the_largest_buffer_foresees(tmp_path):
+    config = load_study("local-hisparse")
+    (workload,) = config.workloads
+
+    def record(buffer, rate, number, **foreseen):
+        setting = {"hisparse": True, "hisparse_device_buffer_size": buffer, "hisparse_host_to_device_ratio": 2}
+        rates = {"hot_buffer_hit_rate": rate} | {f"hot_buffer_hit_rate.{name}": one for name, one in foreseen.items()}
+        outcome = Measured(metrics={name: Metric(value=one, n=9) for name, one in rates.items()})
+        return make_record(spec=config.spec(setting), workload=workload, occasion=number, outcome=outcome)
+
+    records = [
+        record(256, 0.9, 0, of_64=0.5, of_128=0.7, of_256=0.9), record(64, 0.4, 0), record(64, 0.6, 1),
+        record(256, 0.92, 1, of_64=0.52, of_128=0.7, of_256=0.92), make_record(workload=workload),
+    ]  # fmt: skip
+    assert [
+        (one.device_buffer_size, one.measured, one.boots, one.foreseen, one.foreseen_from) for one in hit_rates(records)
+    ] == [
+        (64, pytest.approx(0.5), 2, pytest.approx(0.51), 256),
+        (256, pytest.approx(0.91), 2, None, 256),
+    ]
 
 
 def test_a_missing_baseline_is_named():
     config = load_study("h200-hisparse").model_copy(update={"first": ()})
     with pytest.raises(InputError, match=r"leave out the baseline \{hisparse: False, kv_cache_dtype: bfloat16\}"):
-        plan_hisparse(config, rank_of(config, gpus=8), 1 << 40)
+        plan_hisparse(config, pool_of(config, gpus=8), 1 << 40)
 
 
 def test_another_study_is_refused(capsys):
@@ -164,7 +208,7 @@ def test_free_memory_is_read():
 
 def test_on_the_decode_servers_of_a_pair_it_is_their_arithmetic():
     config = load_study("h200-hisparse-pd")
-    plan = plan_hisparse(config, rank_of(config, gpus=8), 60 * GIB)
+    plan = plan_hisparse(config, pool_of(config, gpus=8), 60 * GIB)
     space = plan.config.space
     # 96 requests on 8 ranks of DP attention; the host's memory keeps out what a full rank of 61 layers would take.
     assert {setting["decode.hisparse_host_to_device_ratio"] for setting in space.forbid[4:]} == {4, 5, 8}
@@ -187,4 +231,4 @@ def test_axes_of_two_roles_are_refused(tmp_path):
     (tmp_path / "pair.yaml").write_text(yaml.safe_dump(study))
     config = load_study(tmp_path / "pair.yaml")
     with pytest.raises(InputError, match="axes of one role, here: decode, prefill"):
-        plan_hisparse(config, rank_of(load_study("h200-hisparse-pd"), gpus=8), 60 * GIB)
+        plan_hisparse(config, pool_of(load_study("h200-hisparse-pd"), gpus=8), 60 * GIB)

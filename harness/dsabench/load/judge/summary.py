@@ -86,7 +86,7 @@ def _server_side(completed: Sequence[RequestSample], server: ServerInfoPair | No
     if not metrics.keys() & {"accept_length.mean"} and server is not None:
         lifetime = server.lifetime_accept_length
         metrics |= {} if lifetime is None else {"accept_length.lifetime": lifetime}
-    return metrics
+    return metrics if server is None else metrics | server.hot_buffer
 
 
 def _machine(run: LoadRun, totals: Mapping[str, MetricValue]) -> dict[str, MetricValue]:

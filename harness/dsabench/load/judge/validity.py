@@ -258,6 +258,18 @@ class ServerInfoPair:
         return None
 
     @property
+    def hot_buffer(self) -> dict[str, MetricValue]:
+        """Hit rate of HiSparse's buffers in this run, and what smaller buffers would have had; empty where the server does not tell."""
+        hits, misses = (_grown(self.before, self.after, "hot_buffer").get(name, 0) for name in ("hits", "misses"))
+        found = {"hot_buffer_hit_rate": MetricValue(hits / (hits + misses), hits + misses)} if hits + misses else {}
+        of_rows = _grown(self.before, self.after, "hot_buffer_rows")
+        sizes, looked_up, had = sorted(map(int, of_rows)), sum(of_rows.values()), 0
+        for rows in sizes if looked_up else ():
+            had += of_rows[str(rows)] if rows else 0
+            found |= {f"hot_buffer_hit_rate.of_{rows}": MetricValue(had / looked_up, looked_up)} if rows else {}
+        return found
+
+    @property
     def lifetime_accept_length(self) -> MetricValue | None:
         """Mean of `avg_spec_accept_length` over the data-parallel ranks: since the server's start, not of this run."""
         values = [
@@ -273,6 +285,18 @@ def _states(info: Info) -> list[Mapping[str, JsonValue]]:
     servers: Sequence[JsonValue] = decode if isinstance(decode := info.get("decode"), list) else [dict(info)]
     lists = [server.get("internal_states") for server in servers if isinstance(server, dict)]
     return [state for states in lists if isinstance(states, list) for state in states if isinstance(state, dict)]
+
+
+def _grown(before: Info, after: Info, name: str) -> dict[str, int]:
+    """By how much each number of a counter of the reference runtime grew."""
+    counts: list[Mapping[str, JsonValue]] = []
+    for info in (before, after):
+        reference = info.get("reference")
+        counters = reference.get("counters") if isinstance(reference, dict) else None
+        named = counters.get(name) if isinstance(counters, dict) else None
+        counts.append(named if isinstance(named, dict) else {})
+    old, new = ({key: value for key, value in one.items() if isinstance(value, int)} for one in counts)
+    return {key: value - old.get(key, 0) for key, value in new.items()}
 
 
 def _counters(before: Info, after: Info) -> dict[str, tuple[float, float]]:

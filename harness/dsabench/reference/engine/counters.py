@@ -28,6 +28,9 @@ class EngineCounters:
     hot_buffer: Counter[str] = field(default_factory=Counter)
     """HiSparse: `hits` and `misses` are selected tokens × layers that were in a buffer or had to be swapped in;
     `bytes_in` and `bytes_out` went from the host store to the device and back; `short_sequence_tokens` needed no lookup."""
+    hot_buffer_rows: Counter[int] = field(default_factory=Counter)
+    """HiSparse, of every eighth step: rows of the smallest buffer, in whole pages, that would have had a selected token → selected
+    tokens × layers; 0: this one had it not."""
     handed_over: Counter[str] = field(default_factory=Counter)
     """Disaggregation: requests, tokens and bytes that left a prefill server or came to a decode server."""
     prompt_tokens: int = 0

@@ -28,6 +28,8 @@ from dsabench.reference.engine.settings import HiSparseConfig
 
 Kernel = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """Queries [n, H, D] and device slots [n, K] → [n, H, C]."""
+_DEPTHS_EVERY = 8
+"""Steps of which one counts how long ago its hits were used, which takes a sort of each buffer."""
 _NEVER = torch.iinfo(torch.int64).max
 """Last use of a slot that a request does not have: it is nobody's victim."""
 
@@ -49,6 +51,7 @@ class HotBuffers:
         self.how, self.pool, self.counters, self.caches = how, pool, counters, caches
         device = caches[0].rows.device
         self._clock = 1  # slots that are just given have 0
+        self._steps = 0
         self._outgrown: set[int] = set()
         """Requests, by their row in the tables, that were ever longer than their buffer."""
         self.slots = torch.zeros(rows, how.device_buffer_size, dtype=torch.int64, device=device)
@@ -123,10 +126,14 @@ class HotBuffers:
         started, self._clock = self._clock, self._clock + 1 + len(turns)
         of_rows, of_positions = torch.tensor(rows, device=device), torch.tensor(positions, device=device)
         members = [torch.tensor(turn, device=device) for turn in turns.values()]
+        self._steps += 1
+        counts = self._steps % _DEPTHS_EVERY == 0
         return HotBufferStep(
             self,
             tuple(
-                SwapInGroup(self, who, of_rows[who], slots[who], of_positions[who], started, started + number, short)
+                SwapInGroup(
+                    self, who, of_rows[who], slots[who], of_positions[who], started, started + number, short, counts
+                )
                 for number, who in enumerate(members, 1)
             ),
         )
@@ -143,6 +150,23 @@ class HotBuffers:
         for source, target in zip(torch.split(slots, block), torch.split(device_slots, block), strict=True):
             copied = host.index_select(0, source.to(host.device)).to(rows.device, non_blocking=True)
             rows.index_copy_(0, target, copied)
+
+    def count_depths(self, layer: int, rows: torch.Tensor, selected: torch.Tensor, found: torch.Tensor) -> None:
+        """Count the smallest buffer that would have had each selected token: found [n, K] slots, -1 where it is missing.
+
+        The least recently used token goes first, so a buffer of N rows has those N that were used last, and one that is larger has
+        them too: what one buffer sees tells the hits of every smaller one (Mattson et al. 1970, "Evaluation techniques for
+        storage hierarchies").
+        """
+        used, size = self.used[layer, rows], self.pool.page_size
+        oldest_first = used.argsort(dim=1, stable=True)
+        place = torch.empty_like(oldest_first)
+        place.scatter_(1, oldest_first, torch.arange(used.shape[1], device=used.device).expand_as(used))
+        newer = (used < _NEVER).sum(1, keepdim=True) - 1 - place.gather(1, found.clamp(min=0))
+        hits = selected & (found >= 0)
+        for page, count in enumerate(torch.bincount(newer[hits] // size).tolist()):
+            self.counters.hot_buffer_rows[(page + 1) * size] += count
+        self.counters.hot_buffer_rows[0] += int(selected.sum()) - int(hits.sum())
 
     def _assign(self, request: Request, first: int) -> None:
         """Positions from the first on have the slots of its pages in order, those of tokens to come as well."""
@@ -197,6 +221,8 @@ class SwapInGroup:
     now: int
     short: bool
     """Every sequence lies in its buffer from end to end."""
+    counts: bool
+    """Whether this step counts how long ago what it selects was used."""
 
     def place(self, layer: int) -> torch.Tensor:
         """Device slots [n] for the rows of the new tokens, in the place of those that were used least recently."""
@@ -217,6 +243,8 @@ class SwapInGroup:
             buffers.counters.hot_buffer["short_sequence_tokens"] += int(selected.sum()) if layer == 0 else 0
         else:
             found = buffers.slot_of[layer, rows, found].to(torch.int64)
+            if self.counts:
+                buffers.count_depths(layer, self.rows, selected, found)
             row, column = (selected & (found >= 0)).nonzero(as_tuple=True)
             buffers.used[layer, self.rows[row], found[row, column]] = self.now
             buffers.counters.hot_buffer["hits"] += len(row)

@@ -53,6 +53,11 @@ class ModelSize:
         """Values cached per token and layer, D = C + R."""
         return self.latent + self.rope
 
+    @property
+    def packed_row_bytes(self) -> int:
+        """Bytes per token and layer of an fp8 cache: the latent, a float32 scale for each quarter of it, the rope part in bfloat16."""
+        return self.latent + 4 * 4 + 2 * self.rope
+
     def has_indexer(self, layer: int) -> bool:
         """Whether a layer selects tokens itself, or attends to what the layer before it did."""
         return self.index_topk_pattern is None or self.index_topk_pattern[layer] == "F"
