@@ -87,13 +87,9 @@ class StudyContext:
             InputError: the answers behind a score are gone.
 
         """
-        config, all_ = self.config, self.journal.read().records
-        records = StudyRecords(config, self.environment.fingerprint, all_, reservations, running)
-        if config.gates_of_settings:
-            from dsabench.evals.gate import refused_settings  # noqa: PLC0415  (graders, which most studies do without)
-
-            of_round = [record for record in records.scored if record.round == self.limits.round]
-            records.refusals = refused_settings(config.gates_of_settings, self.folder, of_round, config.default)
+        found = self.journal.read().records
+        records = StudyRecords(self.config, self.environment.fingerprint, found, reservations, running)
+        add_refusals(records, self.folder, self.limits.round)
         return records
 
     def session(self, observer: StudyObserver) -> TrialSession:
@@ -110,6 +106,20 @@ class StudyContext:
             labels=self.labels,
             cpu_before=self.cpu_before,
         )
+
+
+def add_refusals(records: StudyRecords, folder: Path, round_: int) -> None:
+    """Add what the gate says of the settings that answered it in the search.
+
+    Raises:
+        InputError: the answers behind a score are gone.
+
+    """
+    if gates := records.config.gates_of_settings:
+        from dsabench.evals.gate import refused_settings  # noqa: PLC0415  (graders, which most studies do without)
+
+        of_round = [record for record in records.scored if record.round == round_]
+        records.refusals = refused_settings(gates, folder, of_round, records.config.default)
 
 
 async def open_context(

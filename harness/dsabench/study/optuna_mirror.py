@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
+from dsabench.evals.numerics import changed_numerics
 from dsabench.model.record import Record
 from dsabench.model.space import canonical
 from dsabench.model.study_result import ScoredSetting
 from dsabench.results.journal import Journal
 from dsabench.results.scores import scored_settings
 from dsabench.results.study_records import StudyRecords
+from dsabench.study.context import add_refusals
 from dsabench.study.next_boot import BootPlan
 from dsabench.study.plan import StudyPlan
 from dsabench.study.session import PlannedTrial, StudyObserver
@@ -80,8 +82,8 @@ class OptunaMirror(StudyObserver):
     def record_written(self, record: Record) -> None:
         """Pass it on, and copy what is complete now."""
         self._inner.record_written(record)
-        if record.phase == "search":
-            self._copy(record.environment.fingerprint)
+        if record.phase == "search" or (record.phase == "gate" and self._config.gates_of_settings):
+            self._copy(record)
 
     def for_lane(self, number: int) -> StudyObserver:
         """One lane copies for all, so that no trial is copied twice."""
@@ -104,13 +106,19 @@ class OptunaMirror(StudyObserver):
             line = " ".join(str(error).split())[:200]
             raise InputError(f"--optuna-storage: the storage cannot be opened: {line}") from error
 
-    def _copy(self, fingerprint: str) -> None:
-        records = StudyRecords(self._config, fingerprint, self._journal.read().records)
+    def _copy(self, last: Record) -> None:
+        records = StudyRecords(self._config, last.environment.fingerprint, self._journal.read().records)
+        add_refusals(records, self._journal.path.parent, records.latest_round)
         study = self._study()
         known = {trial.user_attrs.get(_SPEC) for trial in study.get_trials(deepcopy=False)}
         for one in scored_settings(records, records.latest_round):
-            if one.spec.id not in known:
+            if one.spec.id not in known and not self._is_asked_next(one, last):
                 study.add_trial(self._trial(one))
+
+    def _is_asked_next(self, one: ScoredSetting, last: Record) -> bool:
+        """Whether the gate is asked in the boot that measured it, which decides whether it is feasible."""
+        asks = bool(self._config.gates_of_settings) and last.phase == "search" and one.spec == last.trial.runtime
+        return asks and bool(changed_numerics(self._config.default, one.spec))
 
     def _trial(self, one: ScoredSetting) -> Any:
         from optuna.distributions import CategoricalDistribution  # noqa: PLC0415

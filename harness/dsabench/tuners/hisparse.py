@@ -365,6 +365,8 @@ def _hit_conditions(result: StudyResult, knobs: Mapping[str, KnobValue]) -> list
 
 
 def _pool_condition(config: StudyConfig, knobs: Mapping[str, KnobValue]) -> str:
+    if config.runtime.kind == "reference":
+        return f"device pool of {knobs['max_total_tokens']} tokens here, and as many bytes for each baseline"
     same = len({tokens for one in config.space.follow for tokens in one.then.values()}) == 1
     of = (
         "on every side, smaller than HiSparse off would have"
