@@ -191,6 +191,7 @@ def test_a_missing_file_names_the_nearest() -> None:
         ("objective: {metric: duration_s, direction: minimize, constraints: [{metric: itl_ms.max, min: 2, max: 1}]}", "objective.constraints[0]: min 2 is above max 1"),
         ("objective: {metric: duration_s, direction: minimize, constraints: [{metric: itl_ms.max, max: .inf}]}", "objective.constraints[0].max: must be a finite number"),
         ("gate: {eval: gsm8k}\nbudget: {confirm_boots: 0}", "gate: a gate needs confirm_boots of 1 or more"),
+        ("gate: [{eval: gsm8k, ask: settings}, aime25]\nbudget: {confirm_boots: 0}", "gate: a gate needs confirm_boots of 1"),
         ("budget: {confirm_second: true}\ngate: {eval: gsm8k}", "budget.confirm_second: goes without a gate"),
         ("gate: {eval: gsm8q}", "gate.eval: gsm8q: no such file"),
         ("gate: gsm8q", "gate: gsm8q: no such file"),

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from dsabench.errors import InputError
 from dsabench.model.study import Budget, GateSpec
-from dsabench.model.study_result import Finalist
+from dsabench.model.study_result import Finalist, GateRefusal
 from dsabench.model.verdict import Verdict, VerdictWord
 from dsabench.results.scores import judge, scored_settings
 from dsabench.results.study_records import StudyRecords
@@ -22,6 +23,7 @@ from dsabench.study.next_boot import (
     next_baseline_boot,
     next_confirm_boot,
     next_search_boot,
+    observations,
 )
 from dsabench.study.plan import has_next_boot
 from dsabench.study.proposers import make_proposer
@@ -29,7 +31,7 @@ from dsabench.study.session import SILENT
 from dsabench.study.study import measure
 from dsabench.study.verdict import apply_gate, conclude
 from factories import ENVIRONMENT
-from studies import boot_records, load_study, make_context
+from studies import STUDY, boot_records, load_study, make_context
 
 _minutes = itertools.count()
 
@@ -174,6 +176,17 @@ def told(word: VerdictWord, effect: float | None = None) -> Verdict:
     )
 
 
+def test_what_a_gate_refused_in_the_search_is_no_finalist_and_the_strategy_learns_of_it(ledger) -> None:
+    fastest, second = sorted(scored_settings(ledger, 0), key=lambda one: -(one.score.value or 0.0))[:2]
+    assert challenger(ledger, 0) == fastest
+    ledger.refusals = {fastest.spec.id: GateRefusal(4.0, "less accurate: -5.00 points (gsm8k)")}
+    assert challenger(ledger, 0) == second
+    (refused,) = (one for one in scored_settings(ledger, 0) if not one.score.is_feasible)
+    assert (refused.spec, refused.score.value) == (fastest.spec, fastest.score.value)
+    assert refused.score.why_not == "less accurate: -5.00 points (gsm8k)"
+    assert [one.violation for one in observations(ledger, 0) if one.violation] == [4.0]
+
+
 def test_what_does_not_pass_is_infeasible_and_the_one_that_passes_wins(ledger) -> None:
     found = sorted(scored_settings(ledger, 0), key=lambda one: -(one.score.value or 0.0))
     worse, undecided, passed = (
@@ -191,3 +204,11 @@ def test_what_does_not_pass_is_infeasible_and_the_one_that_passes_wins(ledger) -
     assert violations[found[1].spec.id] == 1.0
     assert violations[found[2].spec.id] == 0.0
     assert {one.score.violation for one in apply_gate(found, [passed], [gate])} == {0.0}
+
+
+def test_a_gate_that_asks_every_setting_needs_no_confirmation(tmp_path) -> None:
+    text = STUDY.replace("confirm_boots: 2", "confirm_boots: 0") + "gate: [{eval: gsm8k-form, ask: settings}]\n"
+    config = load_study(tmp_path, text)
+    assert [gate.eval for gate in config.gates_of_settings] == ["gsm8k-form"]
+    with pytest.raises(InputError, match="with `ask: settings` every setting of the search"):
+        load_study(tmp_path, text.replace(", ask: settings", ""))
