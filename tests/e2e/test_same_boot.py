@@ -25,6 +25,20 @@ objective: {metric: output_throughput_tok_s, direction: maximize}
 budget: {confirm_boots: 0}
 """
 
+# Nine short questions, which random weights do not answer.
+EVAL = """
+name: short
+harness_id: test-short
+about: short retrieval
+reader: needle
+dataset: {licence: Apache-2.0}
+prompt: {endpoint: completions, template: "{text}\\nThe access code of the {colour} {place}:"}
+sampling: {temperature: 0.0, top_p: 1.0, max_tokens: 4}
+scorer: code
+concurrency: 1
+needle: {words: [7], depths: [0.0, 0.5, 1.0], per_cell: 3, distractors: 0, seed: 1}
+"""
+
 
 def sweep(folder: Path, *words: str) -> str:
     command = [sys.executable, "-m", "dsabench", "sweep", str(folder / "shared.yaml"), "--results", str(folder), *words]
@@ -89,3 +103,16 @@ def test_a_value_that_a_running_server_refuses_gets_a_boot_of_its_own(tmp_path) 
         (1, 4, 8), "measured"
     )
     assert len({record["boot"] for record in records}) == 2
+
+
+@pytest.mark.slow
+def test_a_gate_that_asks_every_setting_leaves_the_others_their_boot(tmp_path) -> None:
+    """None of these axes can change an answer, so the default alone is asked, before its server goes on to the next setting."""
+    (tmp_path / "short.yaml").write_text(EVAL)
+    gate = f"gate: {{eval: {tmp_path / 'short.yaml'}, margin: 0.9, repeat: 1, ask: settings}}\n"
+    (tmp_path / "shared.yaml").write_text(STUDY.replace("PROPOSER", "grid") + gate)
+    sweep(tmp_path)
+    records = records_of(tmp_path)
+    assert len({record["boot"] for record in records}) == 2
+    assert [record["phase"] for record in records] == ["search", "gate", *["search"] * 5]
+    assert records[0]["boot"] == records[1]["boot"] == records[2]["boot"]

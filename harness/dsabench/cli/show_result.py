@@ -401,28 +401,28 @@ def _settings_table(config: StudyConfig, result: StudyResult, metric: str) -> Gr
     feasible = {one.spec.id: values.get(one.spec.id, {}) for one in ranked if one.score.is_feasible}
     has_room = len(config.workloads) > 1 and not evals  # of 80 columns
     regrets = worst_regrets(config.objective.direction, feasible) if has_room else {}
-    headings = [*map(_in_lines, evals), *(["worst\nregret"] if regrets else [])]
-    setting_width, note_width = _widths(config, result, headings, [_regret_words(one) for one in regrets.values()])
+    figures = [*(workload.name for workload in config.workloads), "vs default", *map(_in_lines, evals)]
+    figures += ["worst\nregret"] if regrets else []
+    rows, is_default = list[list[str]](), list[bool]()
+    for candidate in sorted(ranked, key=lambda one: rank_key(config.objective, one.score), reverse=True):
+        found = values.get(candidate.spec.id, {})
+        is_default.append(candidate.spec == config.default)
+        change = None if is_default[-1] else against_default(candidate.score, default)
+        scores = [show_figure(result.accuracy[name].get(candidate.spec.id)) for name in evals]
+        worst = [_regret_words(regrets.get(candidate.spec.id))] if regrets else []
+        notes = [_note(candidate.score, evals)] if has_notes else []
+        cells = [show_figure(found.get(workload.name)) for workload in config.workloads]
+        rows.append([candidate.label, *cells, show_percent(change), *scores, *worst, *notes])
 
+    setting_width, note_width = _widths(rows, figures)
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.add_column("setting", overflow="fold", min_width=setting_width)
-    for workload in config.workloads:
-        table.add_column(escape(workload.name), justify="right", no_wrap=True)
-    table.add_column("vs default", justify="right", no_wrap=True)
-    for heading in headings:
+    for heading in figures:
         table.add_column(escape(heading), justify="right", no_wrap=True)
     if has_notes:
         table.add_column("note", overflow="fold", max_width=note_width)
-    for candidate in sorted(ranked, key=lambda one: rank_key(config.objective, one.score), reverse=True):
-        found = values.get(candidate.spec.id, {})
-        cells = [show_figure(found.get(workload.name)) for workload in config.workloads]
-        notes = [escape(_note(candidate.score, evals))] if has_notes else []
-        is_default = candidate.spec == config.default
-        change = None if is_default else against_default(candidate.score, default)
-        worst = [_regret_words(regrets.get(candidate.spec.id))] if regrets else []
-        style = "bold" if is_default else None
-        scores = [show_figure(result.accuracy[name].get(candidate.spec.id)) for name in evals]
-        table.add_row(escape(candidate.label), *cells, show_percent(change), *scores, *worst, *notes, style=style)
+    for row, bold in zip(rows, is_default, strict=True):
+        table.add_row(*map(escape, row), style="bold" if bold else None)
     return titled(f"{config.name}: {metric} by setting (search, each measured once)", table)
 
 
@@ -432,16 +432,15 @@ def _note(score: ObjectiveScore, evals: Sequence[str]) -> str:
     return why_not.partition(": ")[0] if evals and why_not.startswith("less accurate: ") else why_not
 
 
-def _widths(
-    config: StudyConfig, result: StudyResult, headings: Sequence[str], regrets: Sequence[str]
-) -> tuple[int, int]:
-    """(setting, note): columns for the longest `knob=value`, which is read and copied as a word, and what is left of 80 for the note."""
-    settings = [len(word) for one in result.candidates for word in one.label.split()]
-    notes = [len(word) for one in result.candidates for word in _note(one.score, headings).split()]
-    taken = [*(max(len(workload.name), 6) for workload in config.workloads), len("vs default")]
-    taken += [max(map(len, heading.split("\n"))) for heading in headings]
-    if regrets:
-        taken[-1] = max(taken[-1], *map(len, regrets))
+def _widths(rows: Sequence[Sequence[str]], figures: Sequence[str]) -> tuple[int, int]:
+    """(setting, note): columns for the longest `knob=value`, which is read and copied as a word, and what is left of 80 for the note.
+
+    A row is a setting, its figures, whose headings are given, and a note where there are notes.
+    """
+    columns = [(heading, *(row[number] for row in rows)) for number, heading in enumerate(figures, 1)]
+    taken = [max(len(line) for cell in column for line in cell.split("\n")) for column in columns]
+    settings = [len(word) for row in rows for word in row[0].split()]
+    notes = [len(word) for row in rows for note in row[1 + len(figures) :] for word in note.split()]
     room = 80 - sum(taken) - 2 * len(taken) - (4 if notes else 2)
     setting = max(10, min(max(settings, default=0), room - min(max(notes, default=0), 14)))
     return setting, max(room - setting, 8)
@@ -472,4 +471,4 @@ def _values(result: StudyResult, metric: str) -> dict[str, dict[str, float]]:
 def _regret_words(worst: WorstRegret | None) -> str:
     if worst is None:
         return "–"
-    return f"{100 * worst.share:.1f} %, {escape(worst.workload)}" if worst.share else "0"
+    return f"{100 * worst.share:.1f} %, {worst.workload}" if worst.share else "0"

@@ -238,16 +238,15 @@ def _eval_mistakes(source: YamlFile, name: str, place: KeyPath) -> Mistakes:
 
 def gate_mistakes(source: YamlFile, entry: str | GateSpec | tuple[str | GateSpec, ...]) -> Mistakes:
     """The evals and their data must exist, and the gate needs boots in which the evals run."""
-    asks_finalists = any(gate_of(one).ask == "finalists" for one in (entry if isinstance(entry, tuple) else (entry,)))
+    places: dict[KeyPath, str | GateSpec] = (
+        {("gate", index): one for index, one in enumerate(entry)} if isinstance(entry, tuple) else {("gate",): entry}
+    )
     match source.data.get("budget"):
-        case {"confirm_boots": 0} if asks_finalists:
+        case {"confirm_boots": 0} if any(gate_of(one).ask == "finalists" for one in places.values()):
             why = "it scores what is confirmed; with `ask: settings` every setting of the search"
             yield source.error(f"a gate needs confirm_boots of 1 or more: {why}", ("gate",))
         case {"confirm_second": True}:
             yield source.error("goes without a gate, which scores one setting", ("budget", "confirm_second"))
-    places: dict[KeyPath, str | GateSpec] = (
-        {("gate", index): one for index, one in enumerate(entry)} if isinstance(entry, tuple) else {("gate",): entry}
-    )
     for place, one in places.items():
         gate = gate_of(one)
         if gate.data is not None and not _exists(gate.data):

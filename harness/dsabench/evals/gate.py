@@ -14,6 +14,7 @@ from dsabench.config.load import load_eval
 from dsabench.evals.agreement import compare_agreement
 from dsabench.evals.compare import ComparedEval, compare_evals
 from dsabench.evals.sample_log import read_samples
+from dsabench.model.evals import EvalSpec
 from dsabench.model.record import EvalTrial, Record, Scored
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.study import GateSpec
@@ -34,15 +35,7 @@ def recorded_gate(
 
     """
     eval_ = load_eval(gate.eval)
-    scored = {
-        record.trial.runtime.id: record
-        for record in records
-        if record.phase == "gate"
-        and isinstance(record.outcome, Scored)
-        and isinstance(record.trial, EvalTrial)
-        and record.trial.workload.harness_id == eval_.harness_id
-        and gate.repeat in (None, record.trial.workload.repeat)
-    }
+    scored = _scored(gate, eval_, records)
     for name, spec in (("default", default), ("best", best)):
         if spec.id not in scored:
             return undecided(gate, eval_.name, f"the {name} setting is not scored yet")
@@ -58,15 +51,26 @@ def refused_settings(
         InputError: no such eval, or the samples of a score are gone.
 
     """
-    scored = {record.trial.runtime.id: record.trial.runtime for record in records if record.phase == "gate"}
-    found: dict[str, GateRefusal] = {}
-    for id_, spec in scored.items():
-        if id_ != default.id and default.id in scored:
-            verdicts = [recorded_gate(gate, folder, records, default, spec) for gate in gates]
-            answered = [(gate, verdict) for gate, verdict in zip(gates, verdicts, strict=True) if verdict.n_base]
-            if (refusal := refusal_of(answered)) is not None:
-                found[id_] = refusal
-    return found
+    judged: dict[str, list[tuple[GateSpec, Verdict]]] = {}
+    for gate in gates:
+        scored = _scored(gate, load_eval(gate.eval), records)
+        if (base := scored.pop(default.id, None)) is not None:
+            for id_, record in scored.items():
+                judged.setdefault(id_, []).append((gate, compare_scored(gate, folder, base, record)))
+    return {id_: refusal for id_, verdicts in judged.items() if (refusal := refusal_of(verdicts)) is not None}
+
+
+def _scored(gate: GateSpec, eval_: EvalSpec, records: Sequence[Record]) -> dict[str, Record]:
+    """Id of a setting → its latest score in the eval of a gate."""
+    return {
+        record.trial.runtime.id: record
+        for record in records
+        if record.phase == "gate"
+        and isinstance(record.outcome, Scored)
+        and isinstance(record.trial, EvalTrial)
+        and record.trial.workload.harness_id == eval_.harness_id
+        and gate.repeat in (None, record.trial.workload.repeat)
+    }
 
 
 def refusal_of(judged: Sequence[tuple[GateSpec, Verdict]]) -> GateRefusal | None:

@@ -325,10 +325,8 @@ def _timed(plan: StudyPlan, left: WorkLeft) -> WorkLeft:
     """Add the seconds, with all lanes working at the same time."""
     if not left.boots:
         return left
-    turns, scored = (
-        math.ceil(left.boots / plan.lanes),
-        plan.to_score if left.confirm_boots or plan.config.gates_of_settings else 0,
-    )
+    turns = math.ceil(left.boots / plan.lanes)
+    scored = plan.to_score if left.confirm_boots or plan.config.gates_of_settings else 0
     return left.taking(plan.cost.of(turns, math.ceil(turns * left.trials / left.boots), scored))
 
 

@@ -40,7 +40,7 @@ Result = TypeVar("Result")
 
 
 ServerTask = Callable[[Server], Awaitable[None]]
-"""What else to do on a server after all its trials are measured and recorded."""
+"""What else to do on a server after the trials of its first setting are measured and recorded."""
 
 
 async def run_boot(
@@ -51,12 +51,11 @@ async def run_boot(
 ) -> tuple[Record, ...]:
     """Boot once, measure each trial, append a record for each. All trials must have the same setting.
 
-    Then the server is changed to the setting of what `goes_on` returns, and measures it, until that is nothing. A server that
+    The task follows, which records its own outcome: behind the trials, so that it cannot disturb a measurement. Then the server is changed to the setting of what `goes_on` returns, and measures it, until that is nothing. A server that
     refuses the change is left.
 
     If the boot fails, each trial gets a `Failed` record. If the server dies during a trial, that trial gets one,
-    and the others are left for another boot. The task runs last, so that it cannot disturb a measurement. It
-    records its own outcome.
+    and the others are left for another boot.
 
     Returns:
         The records that were written.
@@ -78,12 +77,12 @@ async def run_boot(
                 log.others = ForeignProcesses.of_boot(server.gpus, before, marked)
             session.observer.boot_ready(server.boot_s)
             await _record_all(log, trials)
+            if task is not None and not log.server_is_lost:
+                await task(server)
             while not log.server_is_lost and (more := goes_on()):
                 if not await _changed_to(more[0].trial.runtime, server, session.observer):
                     break
                 await _record_all(log, more)
-            if task is not None and not log.server_is_lost:
-                await task(server)
     except TrialFault as fault:
         if fault.kind == "not_gone":
             raise

@@ -197,10 +197,8 @@ class BootWorker:
         if refusal is not None:
             record_refusal(session, trials, refusal)
             return
-        if after_last is None or not boot.is_last:
-            await run_boot(session, trials, None, goes_on)
-        else:  # the server answers with the setting it has, so it does not go on to another one
-            await run_boot(session, trials, partial(after_last, boot.spec))
+        task = partial(after_last, boot.spec) if after_last is not None and boot.is_last else None
+        await run_boot(session, trials, task, goes_on)
 
 
 def _reservation(boot: BootPlan, trials: Sequence[PlannedTrial], *, goes_on: bool = False) -> BootReservation:

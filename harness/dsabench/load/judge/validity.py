@@ -260,13 +260,17 @@ class ServerInfoPair:
     @property
     def hot_buffer(self) -> dict[str, MetricValue]:
         """Hit rate of HiSparse's buffers in this run, and what smaller buffers would have had; empty where the server does not tell."""
-        hits, misses = (_grown(self.before, self.after, "hot_buffer").get(name, 0) for name in ("hits", "misses"))
-        found = {"hot_buffer_hit_rate": MetricValue(hits / (hits + misses), hits + misses)} if hits + misses else {}
+        found: dict[str, MetricValue] = {}
+        asked = _grown(self.before, self.after, "hot_buffer")
+        hits, misses = asked.get("hits", 0), asked.get("misses", 0)
+        if hits + misses:
+            found["hot_buffer_hit_rate"] = MetricValue(hits / (hits + misses), hits + misses)
         of_rows = _grown(self.before, self.after, "hot_buffer_rows")
-        sizes, looked_up, had = sorted(map(int, of_rows)), sum(of_rows.values()), 0
-        for rows in sizes if looked_up else ():
-            had += of_rows[str(rows)] if rows else 0
-            found |= {f"hot_buffer_hit_rate.of_{rows}": MetricValue(had / looked_up, looked_up)} if rows else {}
+        looked_up, had = sum(of_rows.values()), 0
+        for rows, count in sorted((int(rows), count) for rows, count in of_rows.items() if rows.isdecimal()):
+            if rows and looked_up:
+                had += count
+                found[f"hot_buffer_hit_rate.of_{rows}"] = MetricValue(had / looked_up, looked_up)
         return found
 
     @property
@@ -287,28 +291,25 @@ def _states(info: Info) -> list[Mapping[str, JsonValue]]:
     return [state for states in lists if isinstance(states, list) for state in states if isinstance(state, dict)]
 
 
+def _reference_counters(info: Info) -> Mapping[str, JsonValue]:
+    """What the reference runtime counts; empty of another server."""
+    reference = info.get("reference")
+    counters = reference.get("counters") if isinstance(reference, dict) else None
+    return counters if isinstance(counters, dict) else {}
+
+
 def _grown(before: Info, after: Info, name: str) -> dict[str, int]:
-    """By how much each number of a counter of the reference runtime grew."""
-    counts: list[Mapping[str, JsonValue]] = []
-    for info in (before, after):
-        reference = info.get("reference")
-        counters = reference.get("counters") if isinstance(reference, dict) else None
-        named = counters.get(name) if isinstance(counters, dict) else None
-        counts.append(named if isinstance(named, dict) else {})
-    old, new = ({key: value for key, value in one.items() if isinstance(value, int)} for one in counts)
+    """By how much each number of one of these counters grew."""
+    named = (_reference_counters(info).get(name) for info in (before, after))
+    old, new = ({k: v for k, v in one.items() if isinstance(v, int)} if isinstance(one, dict) else {} for one in named)
     return {key: value - old.get(key, 0) for key, value in new.items()}
 
 
 def _counters(before: Info, after: Info) -> dict[str, tuple[float, float]]:
     """Numbers that only grow while one process lives, where both views have them."""
     found: dict[str, tuple[float, float]] = {}
-    places: list[tuple[Info, Info, tuple[str, ...]]] = [(before, after, (_GROWING,))]
-    left, right = before.get("reference"), after.get("reference")
-    if isinstance(left, dict) and isinstance(right, dict):
-        one, other = left.get("counters"), right.get("counters")
-        if isinstance(one, dict) and isinstance(other, dict):
-            places.append((one, other, _COUNTERS))
-    for old, new, names in places:
+    of_reference = _reference_counters(before), _reference_counters(after), _COUNTERS
+    for old, new, names in ((before, after, (_GROWING,)), of_reference):
         for name in names:
             was, now = old.get(name), new.get(name)
             if isinstance(was, int | float) and isinstance(now, int | float):

@@ -11,6 +11,7 @@ from dsabench.reporting.numbers import show_figure, show_percent
 from dsabench.reporting.site.canvas import LINE, QUIET, SERIES, TEXT, draw, linked
 from dsabench.reporting.site.entry import Entry
 from dsabench.reporting.site.study import Study
+from dsabench.reporting.site.tradeoff import front
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,7 +39,7 @@ def draw_accuracy(study: Study, eval_: str, root: str = "../") -> str | None:
     marks = _marks(study, eval_)
     if len(marks) < 2:
         return None
-    best = _front(marks)
+    best = front(marks, lambda one: (-one.score.value, one.gain))[::-1]
 
     def plot(axes: Axes) -> None:
         for mark in marks:
@@ -81,15 +82,6 @@ def _marks(study: Study, eval_: str) -> list[_Mark]:
             refusal = study.refusals.get(setting.spec.id)
             marks.append(_Mark(score, gain, setting.label, entry, None if refusal is None else refusal.why))
     return marks
-
-
-def _front(marks: Sequence[_Mark]) -> list[_Mark]:
-    """Those that no other beats in both directions, by rising score."""
-    kept: list[_Mark] = []
-    for mark in sorted(marks, key=lambda one: (one.score.value, one.gain), reverse=True):
-        if not kept or mark.gain > kept[-1].gain:
-            kept.append(mark)
-    return kept[::-1]
 
 
 def _places(marks: Sequence[_Mark]) -> tuple[list[float], list[float]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -237,14 +238,14 @@ class Study:
 
     @cached_property
     def refusals(self) -> dict[str, GateRefusal]:
-        """Id of a setting → why the gate refuses it; empty where the answers are not kept."""
-        if self.config is None or not self.answers:
-            return {}
-        records, folder = [entry.record for entry in self.answers], self.answers[0].journal.parent
-        try:
-            return refused_settings(self.config.gates, folder, records, self.default)
-        except InputError:
-            return {}
+        """Id of a setting → why the gate refuses it; none where the answers are not kept."""
+        found: dict[str, GateRefusal] = {}
+        gates = () if self.config is None else self.config.gates
+        for journal in {entry.journal for entry in self.answers}:
+            records = [entry.record for entry in self.answers if entry.journal == journal]
+            with suppress(InputError):
+                found |= refused_settings(gates, journal.parent, records, self.default)
+        return found
 
     def score(self, setting: Setting, round_: int | None = None) -> ObjectiveScore:
         """As the study itself scores what its search tried, of the latest round; of boots without a search, their mean."""

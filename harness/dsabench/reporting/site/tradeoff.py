@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from dsabench.model.metrics import METRICS
 from dsabench.model.runtime import SIMULATED
@@ -15,6 +16,8 @@ from dsabench.reporting.site.study import Study
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+Mark = TypeVar("Mark")
 
 _LATENCIES = ("ttft_ms.p99", "ttft_ms.p90", "ttft_ms.p50")
 """The first percentile that the records have is drawn: how many requests there were decides it."""
@@ -37,12 +40,14 @@ class Point:
         return SIMULATED in self.entry.record.labels
 
 
-def front(points: Sequence[Point]) -> list[Point]:
-    """Those that no other beats in both directions, from left to right: low `x` and high `y` are better."""
-    kept: list[Point] = []
-    for point in sorted(points, key=lambda one: (one.x, -one.y)):
-        if not kept or point.y > kept[-1].y:
-            kept.append(point)
+def front(marks: Sequence[Mark], place: Callable[[Mark], tuple[float, float]]) -> list[Mark]:
+    """Those that no other beats in both directions, by a rising first value: low first and high second ones are better."""
+    kept: list[Mark] = []
+    best = -math.inf
+    for mark in sorted(marks, key=lambda one: (place(one)[0], -place(one)[1])):
+        if (second := place(mark)[1]) > best:
+            kept.append(mark)
+            best = second
     return kept
 
 
@@ -66,7 +71,7 @@ def _points(study: Study, workload: str, metric: str) -> list[Point]:
 
 
 def _picture(study: Study, workload: str, metric: str, points: Sequence[Point], root: str) -> str:
-    best = front(points)
+    best = front(points, lambda one: (one.x, one.y))
     marked = {point.label: point for point in points}
     default = marked.get("default")
     chosen = None if study.best is None else marked.get(study.best.label)
