@@ -92,8 +92,11 @@ class NvmlDevice(NamedTuple):
 
     def used_mib(self) -> int | None:
         """Memory in use by all processes and the driver, MiB."""
-        sizes = (ctypes.c_ulonglong * 3)()  # nvmlMemory_t: total, free, used; bytes
-        return sizes[2] // 2**20 if self._tells("nvmlDeviceGetMemoryInfo", ctypes.byref(sizes)) else None
+        return self._memory_mib(2)
+
+    def free_mib(self) -> int | None:
+        """Memory that nobody uses, MiB."""
+        return self._memory_mib(1)
 
     def pids(self) -> frozenset[int] | None:
         """Processes that compute on it. In a container the driver may tell the host's numbers, or none at all."""
@@ -112,6 +115,10 @@ class NvmlDevice(NamedTuple):
         if sm is None or memory is None or celsius is None or reasons is None:
             return None
         return GpuState(sm, memory, celsius, reasons)
+
+    def _memory_mib(self, place: int) -> int | None:
+        sizes = (ctypes.c_ulonglong * 3)()  # nvmlMemory_t: total, free, used; bytes
+        return sizes[place] // 2**20 if self._tells("nvmlDeviceGetMemoryInfo", ctypes.byref(sizes)) else None
 
     def _number(self, function: str, into: ctypes.c_uint | ctypes.c_ulonglong, *which: int) -> int | None:
         return into.value if self._tells(function, *which, ctypes.byref(into)) else None

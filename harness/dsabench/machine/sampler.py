@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 AT_S, USED_S, STOLEN_S, ALL_S, PRESSURE_S = range(5)
 """Columns: the time, the cores' CPU time as in `CpuTime`, and the machine's CPU pressure. All of them only grow."""
 CPU_COLUMNS = 5
-BUSY_SHARE, SM_MHZ, TEMPERATURE_C, REASONS, ENERGY_J, POWER_W = range(6)
+BUSY_SHARE, SM_MHZ, TEMPERATURE_C, REASONS, FREE_MIB, ENERGY_J, POWER_W = range(7)
 """Columns of each GPU, after those of the CPU."""
-GPU_COLUMNS = 6
+GPU_COLUMNS = 7
 
 
 class MachineReader:
@@ -61,7 +61,7 @@ def _look_at(gpu: NvmlDevice | None) -> tuple[float, ...]:
         return (math.nan,) * GPU_COLUMNS
     energy_j = gpu.energy_j()
     told = (
-        *(gpu.busy_share(), gpu.sm_mhz(), gpu.temperature_c(), gpu.reasons(), energy_j),
+        *(gpu.busy_share(), gpu.sm_mhz(), gpu.temperature_c(), gpu.reasons(), gpu.free_mib(), energy_j),
         gpu.power_w()
         if energy_j is None
         else None,  # power follows from energy, and each question to the driver costs up to 1 ms

@@ -15,6 +15,7 @@ from dsabench.machine.sampler import (
     BUSY_SHARE,
     CPU_COLUMNS,
     ENERGY_J,
+    FREE_MIB,
     GPU_COLUMNS,
     POWER_W,
     PRESSURE_S,
@@ -82,6 +83,8 @@ class GpuUsage(NamedTuple):
     energy_j: float | None
     temperature_c: float | None
     """The highest."""
+    free_mib: float | None
+    """The least. A runtime keeps what it once took, so this is what its largest step left."""
     capped_share: float | None
     """Share of the samples in which the power limit reduced the clocks."""
     throttled_share: float | None
@@ -131,7 +134,9 @@ class MachineSamples(NamedTuple):
         inside = (at_s >= window.start_s) & (at_s <= window.end_s)
         first = CPU_COLUMNS + GPU_COLUMNS * place
         clocks = _told(self.rows[inside, first + SM_MHZ])
-        celsius, reasons = (_told(self.rows[inside, first + column]) for column in (TEMPERATURE_C, REASONS))
+        celsius, reasons, free = (
+            _told(self.rows[inside, first + column]) for column in (TEMPERATURE_C, REASONS, FREE_MIB)
+        )
         looks_back = inside & (at_s >= window.start_s + BUSY_LOOKS_BACK_S)
         busy = self.rows[looks_back, first + BUSY_SHARE]
         at_work = busy[_shares_of(work, at_s[looks_back] - BUSY_LOOKS_BACK_S, at_s[looks_back]) >= AT_WORK]
@@ -148,6 +153,7 @@ class MachineSamples(NamedTuple):
             power_w=power_w if energy_j is None else energy_j / window.duration_s,
             energy_j=energy_j,
             temperature_c=float(celsius.max()) if len(celsius) else None,
+            free_mib=float(free.min()) if len(free) else None,
             capped_share=_seen(reasons, POWER_CAP) if len(reasons) else None,
             throttled_share=_seen(reasons, sum(SLOWED)) if len(reasons) else None,
             slowed_by=tuple(word for bit, word in SLOWED.items() if len(reasons) and _seen(reasons, bit)),

@@ -25,7 +25,7 @@ from factories import make_workload
 from unit.load.made import closed_loop, run_of, sample
 
 QUIET = CpuUsage(16, 0.2, 0.001, 0.005, 0.016, 0.3)
-BUSY = GpuUsage("0", 50, 0.97, 45, 0.98, 1900.0, 1755.0, 600.0, 6000.0, 61.0, 0.4, 0.0, ())
+BUSY = GpuUsage("0", 50, 0.97, 45, 0.98, 1900.0, 1755.0, 600.0, 6000.0, 61.0, 8000.0, 0.4, 0.0, ())
 WORKLOAD = make_workload(num_prompts=40)
 
 
@@ -40,7 +40,7 @@ def measured(use: MachineUse | None, unobserved: str | None = None) -> Measured:
 
 def test_metrics_of_a_record() -> None:
     second = BUSY._replace(busy_share=0.5, sm_mhz=1500.0, sm_mhz_min=345.0, power_w=300.0, energy_j=3000.0,
-                           temperature_c=70.0, throttled_share=0.005, capped_share=0.0)  # fmt: skip
+                           temperature_c=70.0, free_mib=9000.0, throttled_share=0.005, capped_share=0.0)  # fmt: skip
     metrics = measured(MachineUse(QUIET, (BUSY, second))).metrics
     told = {name: (one.value, one.n) for name, one in metrics.items() if name.startswith(("gpu.", "host.", "energy_"))}
     assert told == {
@@ -53,6 +53,7 @@ def test_metrics_of_a_record() -> None:
         "gpu.sm_clock_mhz.min": (345, 100),
         "gpu.power_w.mean": (450, 2),
         "gpu.temperature_c.max": (70, 100),
+        "gpu.memory_free_mib.min": (8000, 100),
         "gpu.throttled_share.max": (0.005, 100),
         "gpu.power_capped_share.max": (0.4, 100),
         "gpu.energy_j": (9000, 2),

@@ -23,7 +23,7 @@ def test_a_gpu_tells_what_it_can(tmp_path: Path) -> None:
     assert nvml.names() == ("0", "1")
     assert nvml.device("2") is None
     busy, part = (_device(nvml.device(name)) for name in nvml.names())
-    assert (busy.busy_share(), busy.power_w(), busy.used_mib()) == (0.9, 400.0, 70_000)
+    assert (busy.busy_share(), busy.power_w(), busy.used_mib(), busy.free_mib()) == (0.9, 400.0, 70_000, 11_920)
     assert (part.busy_share(), part.sm_mhz(), part.temperature_c(), part.reasons()) == (0.0, 345, None, None)
     assert part.state() is None
     first, second = busy.energy_j(), busy.energy_j()

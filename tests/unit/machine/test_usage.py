@@ -20,19 +20,20 @@ USED, STOLEN, PRESSURE = 0.5, 0.05, 0.25
 
 
 def course(gpus: Sequence[Sequence[Sequence[float]]] = (), every_s: float = 0.2) -> MachineSamples:
-    """Looks from a second before the window until one after it. `gpus` has a row of six for each look, or one for all."""
+    """Looks from a second before the window until one after it. `gpus` has a row of seven for each look, or one for all."""
     at_s = np.arange(START_S - 1, END_S + 1.01, every_s)
     gone_s = at_s - at_s[0]
     cpu = [at_s, gone_s * USED * CORES, gone_s * STOLEN * CORES, gone_s * CORES, gone_s * PRESSURE]
-    tables = [np.broadcast_to(np.array(gpu, np.float64), (len(at_s), 6)) for gpu in gpus]
+    tables = [np.broadcast_to(np.array(gpu, np.float64), (len(at_s), 7)) for gpu in gpus]
     return MachineSamples(np.column_stack([*cpu, *tables]), CORES, tuple(map(str, range(len(tables)))))
 
 
 def looks(**columns: object) -> list[list[float]]:
     """One row a look: a busy H200, with some columns otherwise (a value, or a function of the time)."""
-    names = ("busy", "mhz", "celsius", "reasons", "energy", "power")
+    names = ("busy", "mhz", "celsius", "reasons", "free", "energy", "power")
     usual: dict[str, object] = {
-        "busy": 0.97, "mhz": 1980.0, "celsius": 55.0, "reasons": 0.0, "energy": lambda at_s: 600.0 * at_s, "power": math.nan,
+        "busy": 0.97, "mhz": 1980.0, "celsius": 55.0, "reasons": 0.0, "free": 8000.0,
+        "energy": lambda at_s: 600.0 * at_s, "power": math.nan,
     }  # fmt: skip
     made = usual | columns
     times = np.arange(START_S - 1, END_S + 1.01, 0.2)
@@ -83,7 +84,7 @@ def test_energy_is_that_of_the_window_whatever_the_looks_missed() -> None:
     """100 W before and after, 700 W in it: the edges lie between two looks, and cost no more than a look's distance."""
     used_j = [100 * (t - 999) if t < 1000 else 100 + 700 * (t - 1000) if t < 1010 else 7100 + 100 * (t - 1010)
               for t in np.arange(999, 1011.01, 0.2)]  # fmt: skip
-    rows = [[*look[:4], joules, look[5]] for look, joules in zip(looks(), used_j, strict=True)]
+    rows = [[*look[:5], joules, look[6]] for look, joules in zip(looks(), used_j, strict=True)]
     shifted = TimeWindow(START_S + 0.07, END_S - 0.05)
     assert course([rows]).gpu(0, shifted, ALL_WORK).energy_j == pytest.approx(700 * shifted.duration_s, rel=1e-3)
 
@@ -92,16 +93,17 @@ def test_looks_outside_the_window_do_not_count() -> None:
     outside = looks(
         mhz=lambda t: 1980 if START_S <= t <= END_S else 210,
         celsius=lambda t: 55 if t <= END_S else 90,
+        free=lambda t: 70_000 if t < START_S + 5 else 8000 if t <= END_S else 900,
         busy=lambda t: 0.9 if START_S + 0.9 < t <= END_S else 0,
     )
     gpu = course([outside]).gpu(0, WINDOW, ALL_WORK)
-    assert (gpu.sm_mhz_min, gpu.temperature_c) == (1980, 55)
+    assert (gpu.sm_mhz_min, gpu.temperature_c, gpu.free_mib) == (1980, 55, 8000)
     assert gpu.busy_share == pytest.approx(0.9)  # the first second's looks tell of what was before, too
 
 
 def test_what_a_gpu_does_not_tell_is_absent() -> None:
-    nothing = course([[[math.nan] * 6]]).gpu(0, WINDOW, ALL_WORK)
-    assert nothing[1:] == (0, None, 0, None, None, None, None, None, None, None, None, ())
+    nothing = course([[[math.nan] * 7]]).gpu(0, WINDOW, ALL_WORK)
+    assert nothing[1:] == (0, None, 0, None, None, None, None, None, None, None, None, None, ())
     powered = course([looks(energy=math.nan, power=lambda t: 650.0 if t < 1005 else 350.0)]).gpu(0, WINDOW, ALL_WORK)
     assert powered.energy_j is None
     assert powered.power_w == pytest.approx(500, abs=5)

@@ -91,6 +91,7 @@ _GAUGES: tuple[
     ("gpu.sm_clock_mhz.min", attrgetter("sm_mhz_min"), min, _READINGS),
     ("gpu.power_w.mean", attrgetter("power_w"), _mean, _ONE),
     ("gpu.temperature_c.max", attrgetter("temperature_c"), max, _READINGS),
+    ("gpu.memory_free_mib.min", attrgetter("free_mib"), min, _READINGS),
     ("gpu.throttled_share.max", attrgetter("throttled_share"), max, _READINGS),
     ("gpu.power_capped_share.max", attrgetter("capped_share"), max, _READINGS),
 )
