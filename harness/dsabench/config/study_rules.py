@@ -37,11 +37,12 @@ def workload_mistakes(source: YamlFile, workloads: tuple[Workload, ...]) -> Mist
 
 
 def tokenizer_mistakes(source: YamlFile, workloads: tuple[Workload, ...], runtime: RuntimeConfig) -> Mistakes:
-    """Text datasets need a tokenizer. Only the reference runtime reports its own."""
+    """Text datasets need a tokenizer. Only the reference runtime reports its own. A trace has lengths, unless its rows say otherwise."""
     if not runtime_kinds()[runtime.kind].needs_tokenizer:
         return
     for index, workload in enumerate(workloads):
-        if not DATASETS[workload.dataset].counts_text:
+        traits = DATASETS[workload.dataset]
+        if not traits.counts_text or (traits.is_trace and workload.draw is None):
             continue
         path: KeyPath = ("workloads", index)
         if workload.tokenizer is None:
@@ -90,8 +91,12 @@ def _capacity_mistakes(source: YamlFile, workload: Workload, path: KeyPath) -> M
         yield source.error("needs request_rate or max_concurrency: the highest load to try", here)
     elif search.lowest >= highest:
         yield source.error(f"must be less than {key}, {highest:g}", (*here, "lowest"))
-    elif key == "max_concurrency" and search.lowest != round(search.lowest):
-        yield source.error("must be a whole number of requests in flight", (*here, "lowest"))
+    elif search.start is not None and not search.lowest <= search.start <= highest:
+        yield source.error(f"must be from lowest, {search.lowest:g}, to {key}, {highest:g}", (*here, "start"))
+    for name in ("lowest", "start") if key == "max_concurrency" else ():
+        load = getattr(search, name)
+        if load is not None and load != round(load):
+            yield source.error("must be a whole number of requests in flight", (*here, name))
 
 
 def _draw_mistakes(source: YamlFile, workload: Workload, path: KeyPath) -> Mistakes:

@@ -16,11 +16,15 @@ class CapacitySearch(Value):
     """How it is searched: from `lowest` up to the workload's `request_rate`, else to its `max_concurrency`."""
 
     lowest: PositiveFloat
-    """Load to start from."""
+    """The least load to try."""
     attainment: float = Field(0.9, gt=0.0, le=1.0)
     """Share of the requests that must meet the SLO."""
     probes: int = Field(6, ge=2, le=20)
     """Loads to try at most."""
+    start: PositiveFloat | None = None
+    """Load to try first; from there up or down in steps of half as much, until one meets the SLO and the next one does not. None tries
+    the two ends first.
+    """
 
 
 class LoadProbe(Value):

@@ -7,11 +7,13 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from dsabench.errors import TrialFault
-from dsabench.model.capacity import LoadProbe
+from dsabench.model.capacity import CapacitySearch, LoadProbe
 from dsabench.model.workload import Workload
 
 _CLOSE = 1.05
 """Ratio of two rates that are as good as equal."""
+_STEP = 1.5
+"""From `start` on each load is this times the last one, or its reciprocal."""
 _TOO_MUCH = frozenset({"request_errors", "request_timeout"})
 """Faults of a load that the server does not bear, and lives on."""
 
@@ -26,10 +28,11 @@ class Capacity(NamedTuple):
 
 
 async def find_capacity(workload: Workload, attainment_at: Callable[[float], Awaitable[float]]) -> Capacity:
-    """Try the highest load, the lowest one, and then the geometric mean of the two between which the SLO breaks, until the probes
-    are used up or the two are next to each other.
+    """Find two loads between which the SLO breaks, then try the geometric mean of the two, until the probes are used up or the two
+    are next to each other.
 
-    A load under which requests fail or time out does not meet it.
+    The two are searched from `start` in steps; without it they are the highest load and the lowest one, unless the highest meets
+    the SLO. A load under which requests fail or time out does not meet it.
 
     Args:
         workload: with `capacity`.
@@ -42,35 +45,55 @@ async def find_capacity(workload: Workload, attainment_at: Callable[[float], Awa
     search = workload.capacity
     assert search is not None, "only a workload with `capacity` has one"
     probes: list[LoadProbe] = []
-
-    async def meets(load: float, *, must_run: bool = False) -> bool:
+    met: float | None = None
+    broken: float | None = None
+    while len(probes) < search.probes:
+        load = _next(workload, search, met, broken, is_last=len(probes) == search.probes - 1)
+        if load is None:
+            break
         try:
             attainment = await attainment_at(load)
         except TrialFault as fault:
-            if fault.kind not in _TOO_MUCH or must_run:
+            if fault.kind not in _TOO_MUCH or load == search.lowest:
                 raise
             probes.append(LoadProbe(load=load, fault=fault.kind))
-            return False
+            broken = load
+            continue
         probes.append(LoadProbe(load=load, attainment=attainment))
-        return attainment >= search.attainment
-
-    high, low, whole = getattr(workload, workload.load_key), search.lowest, workload.load_key == "max_concurrency"
-    if await meets(high):
-        return Capacity(high, tuple(probes))
-    if not await meets(low, must_run=True):
-        return Capacity(None, tuple(probes))
-    while len(probes) < search.probes and (load := _between(low, high, whole=whole)) is not None:
-        if await meets(load):
-            low = load
+        if attainment >= search.attainment:
+            met = load
         else:
-            high = load
-    return Capacity(low, tuple(probes))
+            broken = load
+    return Capacity(met, tuple(probes))
+
+
+def _next(
+    workload: Workload, search: CapacitySearch, met: float | None, broken: float | None, *, is_last: bool
+) -> float | None:
+    """The load to try next, with the highest that met the SLO and the lowest that did not; None if nothing is left to try. If none
+    has met it, the last load is the lowest.
+    """
+    highest, whole = float(getattr(workload, workload.load_key)), workload.load_key == "max_concurrency"
+    if met is None and broken is None:
+        return highest if search.start is None else search.start
+    if met is None:
+        if broken is None or broken <= search.lowest:
+            return None
+        down = search.lowest if search.start is None or is_last else _rounded(broken / _STEP, whole=whole)
+        return max(search.lowest, down)
+    if broken is None:
+        return None if met >= highest else min(highest, max(_rounded(met * _STEP, whole=whole), met + whole))
+    return _between(met, broken, whole=whole)
+
+
+def _rounded(load: float, *, whole: bool) -> float:
+    return float(round(load)) if whole else float(f"{load:.3g}")
 
 
 def _between(low: float, high: float, *, whole: bool) -> float | None:
-    """The load to try next; None if the two are next to each other."""
+    """The load between two; None if they are next to each other."""
     middle = math.sqrt(low * high)
     if whole:
         load = min(max(round(middle), math.floor(low) + 1), math.ceil(high) - 1)
         return load if low < load < high else None
-    return float(f"{middle:.3g}") if high / low > _CLOSE else None
+    return _rounded(middle, whole=False) if high / low > _CLOSE else None

@@ -228,7 +228,10 @@ async def _measure_capacity(
 
     async def attainment_at(load: float) -> float:
         probe = Trial(runtime=trial.runtime, workload=workload.at_load(load))
-        tried[load] = await _measure_load(session, server, probe, others)
+        # The shapes of requests are the same at every rate.
+        done = (one.rehearsal for one in tried.values() if workload.request_rate is not None and one.rehearsal.passes_s)
+        rehearsed = next(done, None)
+        tried[load] = await _measure_load(session, server, probe, others, rehearsed)
         met = tried[load].measured.metrics.get("slo_attainment")
         attainment = 0.0 if met is None else met.value  # what was not observed proves nothing
         session.observer.note(f"  {workload.name} at {load:g}: {attainment:.0%} met the SLO")
@@ -241,7 +244,7 @@ async def _measure_capacity(
         said.append(f"not even the lowest load of the config ({workload.capacity.lowest:g}) met the SLO")
     else:
         metrics[CAPACITY_METRICS[workload.load_key]] = Metric(value=load, n=len(probes))
-    if load == probes[0].load:
+    if load == getattr(workload, workload.load_key):
         said.append("the highest load of the config met the SLO too: the capacity is higher, or just that")
     update = {"metrics": metrics, "warnings": tuple(said), "probes": probes}
     return replace(chosen, measured=chosen.measured.model_copy(update=update))
@@ -253,13 +256,19 @@ class _MeasuredLoad:
 
     measured: Measured
     samples: tuple[RequestSample, ...]
+    rehearsal: Rehearsal
 
 
 async def _measure_load(
-    session: TrialSession, server: Server, trial: Trial, others: ForeignProcesses | None
+    session: TrialSession,
+    server: Server,
+    trial: Trial,
+    others: ForeignProcesses | None,
+    rehearsed: Rehearsal | None = None,
 ) -> _MeasuredLoad:
+    """`rehearsed` is the rehearsal where this server has had it."""
     begun = None if others is None else others.now()
-    seen = await stop_if_server_dies(server, _load(session, server, trial))
+    seen = await stop_if_server_dies(server, _load(session, server, trial, rehearsed))
     ended = None if others is None else others.now()
     foreign = None if begun is None or ended is None else begun | ended
     try:
@@ -282,7 +291,7 @@ async def _measure_load(
         metrics["gpu.foreign_processes"] = Metric(value=len(foreign), n=len(server.gpus))
     warnings = tuple(warning for warning in said if warning is not None)
     update = {"metrics": metrics, "warnings": warnings, "bottleneck": seen.bottleneck}
-    return _MeasuredLoad(measured.model_copy(update=update), seen.run.samples)
+    return _MeasuredLoad(measured.model_copy(update=update), seen.run.samples, seen.rehearsal)
 
 
 def gpu_cost(metrics: Mapping[str, Metric], gpus: int, price_per_gpu_hour: float | None) -> dict[str, Metric]:
@@ -326,13 +335,13 @@ class _LoadResult:
     """What limited the server meanwhile."""
 
 
-async def _load(session: TrialSession, server: Server, trial: Trial) -> _LoadResult:
-    """Flush, warm up, flush again (so that no prompt is cached), measure."""
+async def _load(session: TrialSession, server: Server, trial: Trial, rehearsed: Rehearsal | None = None) -> _LoadResult:
+    """Flush, warm up unless it was `rehearsed`, flush again (so that no prompt is cached), measure."""
     target = _target(server, trial)
     await server.flush()
-    rehearsal = Rehearsal()
+    rehearsal = rehearsed or Rehearsal()
     if runtime_kinds()[trial.runtime.kind].compiles_on_first_use:
-        rehearsal = await rehearse(target, trial.workload, server.flush)
+        rehearsal = rehearsed or await rehearse(target, trial.workload, server.flush)
     else:
         await warm_up(target, trial.workload)
     await server.flush()

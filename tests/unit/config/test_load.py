@@ -212,6 +212,8 @@ def test_a_missing_file_names_the_nearest() -> None:
         ("workloads: [{name: w, dataset: random-ids, input_len: 1, output_len: 1, num_prompts: 1, slo: {ttft_ms: 9}, capacity: {lowest: 1}}]", "workloads[0].capacity: needs request_rate or max_concurrency"),
         ("workloads: [{name: w, dataset: random-ids, input_len: 1, output_len: 1, num_prompts: 1, request_rate: 4, slo: {ttft_ms: 9}, capacity: {lowest: 4}}]", "workloads[0].capacity.lowest: must be less than request_rate, 4"),
         ("workloads: [{name: w, dataset: random-ids, input_len: 1, output_len: 1, num_prompts: 1, max_concurrency: 4, slo: {ttft_ms: 9}, capacity: {lowest: 1.5}}]", "workloads[0].capacity.lowest: must be a whole number of requests in flight"),
+        ("workloads: [{name: w, dataset: random-ids, input_len: 1, output_len: 1, num_prompts: 1, max_concurrency: 4, slo: {ttft_ms: 9}, capacity: {lowest: 1, start: 2.5}}]", "workloads[0].capacity.start: must be a whole number of requests in flight"),
+        ("workloads: [{name: w, dataset: random-ids, input_len: 1, output_len: 1, num_prompts: 1, request_rate: 4, slo: {ttft_ms: 9}, capacity: {lowest: 1, start: 5}}]", "workloads[0].capacity.start: must be from lowest, 1, to request_rate, 4"),
         ("workloads: [{name: w, dataset: mooncake, dataset_path: README.md, num_prompts: 1, max_concurrency: 4, slo: {ttft_ms: 9}, capacity: {lowest: 1}}]", "workloads[0].capacity: needs a request_rate: without one the trace says when requests go"),
         ("sweeps: [3]", "sweeps[0]: must be the name of a sweep or a mapping of keys, not 3"),
         ("sweeps: [attention_kernel]", "sweeps[0]: attention_kernel: no such file; did you mean attention_kernels?"),

@@ -13,7 +13,7 @@ from dsabench.model.workload import Workload
 from dsabench.study.capacity import Capacity, find_capacity
 
 
-def workload(highest: float, lowest: float, probes: int, *, closed: bool) -> Workload:
+def workload(highest: float, lowest: float, probes: int, *, closed: bool, start: float | None = None) -> Workload:
     limit = {"max_concurrency": round(highest)} if closed else {"request_rate": highest}
     return Workload.model_validate(
         {
@@ -23,7 +23,7 @@ def workload(highest: float, lowest: float, probes: int, *, closed: bool) -> Wor
             "output_len": 8,
             "num_prompts": 8,
             "slo": {"ttft_ms": 100},
-            "capacity": {"lowest": lowest, "probes": probes},
+            "capacity": {"lowest": lowest, "probes": probes, "start": start},
             **limit,
         }
     )
@@ -41,31 +41,45 @@ def found(load: Workload, bears: float, fault: str | None = None) -> Capacity:
 
 
 @given(
-    lowest=st.integers(1, 20),
     width=st.integers(1, 2000),
     bears=st.floats(0.5, 4000),
     probes=st.integers(2, 20),
     how=st.tuples(st.booleans(), st.booleans()),
+    begun=st.tuples(st.integers(1, 20), st.none() | st.floats(0, 1)),
 )
 def test_it_is_a_load_that_was_seen_to_meet_the_slo_beside_one_that_was_not(
-    lowest: int, width: int, bears: float, probes: int, how: tuple[bool, bool]
+    width: int, bears: float, probes: int, how: tuple[bool, bool], begun: tuple[int, float | None]
 ) -> None:
-    closed, fails = how
-    load = workload(lowest + width, lowest, probes, closed=closed)
+    (closed, fails), (lowest, at) = how, begun
+    start = None if at is None else lowest + round(at * width)
+    load = workload(lowest + width, lowest, probes, closed=closed, start=start)
     fault = "request_timeout" if fails and bears >= lowest else None
     capacity = found(load, bears, fault)
     loads = [one.load for one in capacity.probes]
     assert len(loads) == len(set(loads)) <= probes
-    assert loads[0] == lowest + width
-    if bears >= lowest + width:
-        assert (capacity.load, len(loads)) == (lowest + width, 1)
-    elif bears < lowest:
-        assert (capacity.load, loads[1:]) == (None, [lowest])
-    else:
-        assert capacity.load == max(one for one in loads if one <= bears)
-        above = min(one for one in loads if one > bears)
-        if len(loads) < probes:
-            assert above - capacity.load <= 1 if closed else above / capacity.load <= 1.06
+    assert loads[0] == (lowest + width if start is None else start)
+    assert all(lowest <= one <= lowest + width for one in loads)
+    assert capacity.load == max((one for one in loads if one <= bears), default=None)
+    above = min((one for one in loads if one > bears), default=None)
+    if start is None and bears >= lowest + width:
+        assert len(loads) == 1
+    if capacity.load is None:
+        assert loads[-1] == lowest, "it is not said that none bears it before the lowest was tried"
+    elif len(loads) < probes and above is None:
+        assert capacity.load == lowest + width
+    elif len(loads) < probes:
+        assert above - capacity.load <= 1 if closed else above / capacity.load <= 1.06
+
+
+def test_from_a_start_it_goes_in_steps_until_the_slo_breaks() -> None:
+    def loads(bears: float, probes: int = 6) -> list[float]:
+        return [one.load for one in found(workload(16, 0.25, probes, closed=False, start=1), bears).probes]
+
+    assert loads(2) == [1, 1.5, 2.25, 1.84, 2.03, 1.93]
+    assert loads(0.5) == [1, 0.667, 0.445, 0.545, 0.492, 0.518]
+    assert loads(0.1) == [1, 0.667, 0.445, 0.297, 0.25]
+    assert loads(0.1, probes=3) == [1, 0.667, 0.25]
+    assert loads(99, probes=9) == [1, 1.5, 2.25, 3.38, 5.07, 7.61, 11.4, 16]
 
 
 def test_faults_of_the_lowest_load_and_of_the_server_end_the_trial() -> None:
