@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -17,7 +18,7 @@ from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.study import MetricLimit, Objective
 from dsabench.model.study_result import ObjectiveScore, ScoredSetting
 from dsabench.model.verdict import ABLATE_BOOTS_MIN, BOOTS_MIN, Verdict
-from dsabench.results.machines import clock_words, low_clocks, machines_of
+from dsabench.results.machines import clock_words, low_clocks, machine_name, machines_of
 from dsabench.results.study_records import StudyRecords, describe, spent
 from dsabench.stats.compare import (
     ALPHA,
@@ -437,15 +438,38 @@ def boot_values(records: Sequence[Record], metric: str) -> list[BootValue]:
     ]
 
 
+def machine_levels(records: StudyRecords, round_: int) -> dict[str, float]:
+    """Machine → what the default does on it, as a multiple of what it does on the machine where it was measured first: the geometric
+    mean over the workloads. Without a machine where it was not measured.
+    """
+    metric, logs = records.config.objective.metric, defaultdict[str, list[float]](list)
+    of_loads = records.of_setting(records.config.default, "search", round_).values()
+    for boots in of_loads:
+        values: dict[str, float] = {}
+        for record in boots:
+            if _has(record, metric) and (value := boot_values([record], metric)[0].value) > 0:
+                values.setdefault(machine_name(record.environment), value)
+        for machine, value in values.items():
+            logs[machine].append(math.log(value / next(iter(values.values()))))
+    return {
+        machine: math.exp(math.fsum(of_machine) / len(of_machine))
+        for machine, of_machine in logs.items()
+        if len(of_machine) == len(of_loads)
+    }
+
+
 def scored_settings(records: StudyRecords, round_: int) -> list[ScoredSetting]:
-    """Every completely searched setting, in the order measured."""
-    found = []
+    """Every completely searched setting, in the order measured. What another machine than the study's first one measured is compared
+    by what the default does on both.
+    """
+    found, levels = [], machine_levels(records, round_)
     for assignment in records.searched(round_).values():
         spec = records.config.spec(assignment)
         if not records.missing(spec, "search", round_):
             of_loads = records.of_setting(spec, "search", round_)
             score, first = score_setting(records.config.objective, of_loads), [one[0] for one in of_loads.values()]
             boot_s, trials_s = (math.fsum(seconds for _, seconds in part) for part in spent(first))
+            score = score.on_level(levels.get(machine_name(first[0].environment), 1.0))
             score = score.refused(records.refusals.get(spec.id))
             fault = None if score.value is not None else _fault_of(first)
             limits = frozenset(one.bottleneck.limit for one in first if one.bottleneck and one.bottleneck.limit)

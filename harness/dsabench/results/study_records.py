@@ -105,6 +105,8 @@ class StudyRecords:
 
     `refusals` are the settings (ids of specs) of the running round that the gate has refused in the search.
 
+    `machine` is where the next boot will be; None where nothing will be booted.
+
     Reservations are boots under way in other processes. They will become records. `running` is what a server of this process
     runs with, when the question is whether to change it or to leave it.
     """
@@ -121,6 +123,7 @@ class StudyRecords:
         self.refusals: Mapping[str, GateRefusal] = {}
         self.reservations = tuple(reservations)
         self.running = running
+        self.machine: str | None = None
         self._fingerprint = fingerprint
         self._workloads = config.recorded_workloads
         self._all: dict[str, list[Record]] = {}

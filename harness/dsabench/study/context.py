@@ -19,6 +19,7 @@ from dsabench.model.record import Record
 from dsabench.model.runtime import Annotate, Refuse, RuntimeSpec, SettingCheck, annotate_nothing, refuse_nothing
 from dsabench.model.space import legal
 from dsabench.results.journal import Journal
+from dsabench.results.machines import machine_name
 from dsabench.results.study_records import BootReservation, StudyRecords, environments
 from dsabench.runtimes.kinds import make_runtime
 from dsabench.runtimes.protocol import Runtime
@@ -89,6 +90,7 @@ class StudyContext:
         """
         found = self.journal.read().records
         records = StudyRecords(self.config, self.environment.fingerprint, found, reservations, running)
+        records.machine = machine_name(self.environment)
         add_refusals(records, self.folder, self.limits.round)
         return records
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import chain, count
 
 from dsabench.config.runtime_kinds import boot_of
 from dsabench.config.specs import StudyConfig
@@ -21,6 +21,7 @@ from dsabench.model.study_result import Finalist, ScoredSetting
 from dsabench.model.verdict import BOOTS_MIN
 from dsabench.model.workload import Workload
 from dsabench.results.ablation import number_of_changes, tied_with_first
+from dsabench.results.machines import machine_name
 from dsabench.results.scores import judge, outdoes, rank_key, score_setting, scored_settings
 from dsabench.results.study_records import StudyRecords, describe
 from dsabench.study.proposers import PROPOSERS, Observation, Proposer, task_of
@@ -56,13 +57,27 @@ def next_baseline_boot(records: StudyRecords, round_: int, trials_left: int | No
 def next_search_boot(
     records: StudyRecords, round_: int, proposer: Proposer, trials_left: int | None = None
 ) -> BootPlan | None:
-    """An interrupted setting, else a listed or enqueued one, else a proposed one; None if the whole space is measured.
+    """An interrupted setting, else a listed or enqueued one, else a proposed one; None if the whole space is measured. Before the first
+    one on another machine than the default was measured on, the default.
 
     The boot takes at most `trials_left` workloads. At 0 it is returned all the same: the caller must be able to
     tell "the limit ended the search" from "everything is measured".
     """
     spec = interrupted(records, round_) or _listed(records, round_) or _asked(records, proposer, round_)
-    return None if spec is None else _search_boot(records, spec, round_, trials_left)
+    if spec is None:
+        return None
+    return _baseline_here(records, round_) or _search_boot(records, spec, round_, trials_left)
+
+
+def _baseline_here(records: StudyRecords, round_: int) -> BootPlan | None:
+    """The default on this machine; None where it was tried on it, or under way on it."""
+    default = records.config.default
+    boots = chain.from_iterable(records.of_setting(default, "search", round_).values())
+    known = {machine_name(record.environment) for record in boots}
+    under_way = any(one.spec == default and one.phase == "search" for one in records.reservations)
+    if records.machine is None or not known or records.machine in known or under_way:
+        return None
+    return BootPlan(default, records.config.workloads_of("search"), "search", describe(records, default))
 
 
 def _search_boot(

@@ -413,3 +413,67 @@ def test_a_lane_stays_on_its_boot_though_another_began_and_ended_a_setting_later
     stays = next_boot(here, strategy)
     assert stays is not None
     assert boot_of(stays.spec) == boot_of(own.spec)
+
+
+def on_machine(ledger: StudyRecords, machine: str) -> StudyRecords:
+    """The ledger as a process on that machine sees it."""
+    ledger.machine = machine
+    return ledger
+
+
+def take_on(ledger: StudyRecords, step: BootPlan, machine: str, value: float, outcome: Outcome | None = None) -> None:
+    """Record a step that was measured on a machine."""
+    there = ENVIRONMENT.model_copy(update={"machine": machine})
+    boot = f"boot-{next(_minutes)}"
+    for planned in step.trials(ledger, 0):
+        trial, at = planned.trial, next(_minutes)
+        record = make_record(
+            spec=trial.runtime, workload=trial.workload, occasion=planned.occasion, phase=planned.phase, boot=boot,
+            value=value, outcome=outcome, minute=at,
+        )  # fmt: skip
+        ledger.add(record.model_copy(update={"environment": there}))
+
+
+def test_on_another_machine_the_default_comes_first_and_settings_are_compared_by_it(config: StudyConfig) -> None:
+    ledger = on_machine(StudyRecords(config, ENVIRONMENT.fingerprint, ()), "a")
+    strategy = make_proposer(config)
+    for value in (100.0, 110.0):
+        take_on(ledger, next_boot(ledger, strategy), "a", value)
+    on_machine(ledger, "b")
+    baseline = next_boot(ledger, strategy)
+    assert baseline is not None
+    assert (baseline.spec, baseline.phase, baseline.label) == (config.default, "search", "default")
+    assert [one.name for one in baseline.workloads] == [one.name for one in config.workloads]
+    take_on(ledger, baseline, "b", 80.0)
+    third = next_boot(ledger, strategy)
+    assert third is not None
+    assert third.spec != config.default
+    take_on(ledger, third, "b", 96.0)
+    # 96 where the default does 80 is as 120 where it does 100.
+    values = {one.spec.id: one.score.value for one in scored_settings(ledger, 0)}
+    assert values[config.default.id] == pytest.approx(100)
+    assert values[third.spec.id] == pytest.approx(120)
+    best = challenger(ledger, 0)
+    assert best is not None
+    assert best.spec == third.spec
+
+
+def test_a_default_that_failed_on_a_machine_is_not_booted_there_again(config: StudyConfig) -> None:
+    ledger = on_machine(StudyRecords(config, ENVIRONMENT.fingerprint, ()), "a")
+    strategy = make_proposer(config)
+    take_on(ledger, next_boot(ledger, strategy), "a", 100.0)
+    on_machine(ledger, "b")
+    take_on(ledger, next_boot(ledger, strategy), "b", 0.0, make_failure())
+    step = next_boot(ledger, strategy)
+    assert step is not None
+    assert step.spec != config.default
+    take_on(ledger, step, "b", 96.0)
+    assert {one.spec.id: one.score.value for one in scored_settings(ledger, 0)}[step.spec.id] == pytest.approx(96)
+
+
+def test_another_machine_that_has_nothing_to_search_needs_no_default(config: StudyConfig) -> None:
+    ledger = on_machine(StudyRecords(config, ENVIRONMENT.fingerprint, ()), "a")
+    strategy = make_proposer(config)
+    while (step := next_boot(ledger, strategy)) is not None:
+        take_on(ledger, step, "a", 100.0)
+    assert next_boot(on_machine(ledger, "b"), strategy) is None
