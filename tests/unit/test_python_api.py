@@ -68,6 +68,7 @@ def test_a_study_is_planned_and_refused_in_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # a sweep with a gate
 def test_the_page_about_it_runs(tmp_path: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(), re.DOTALL)
     assert len(blocks) == 2
