@@ -30,6 +30,8 @@ GPUS = dict.fromkeys(PREDICT, 1) | {
     "h200-pd": 16,
     "h200-hisparse-rank": 1,
     "h200-hisparse-table": 1,
+    "h200-memory": 1,
+    "h200-rank": 1,
     "h200-small-steps": 1,
     "h200-threshold": 1,
     "h200-x2-slice": 2,

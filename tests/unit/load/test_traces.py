@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import mix_trace
 from dsabench.cli.bench_choices import selection_for
 from dsabench.cli.bench_flags import parse_flags
+from dsabench.config.load import load_study
 from dsabench.errors import InputError
 from dsabench.load.draw.as_bench_serving import DrawnDataset, SeededGenerators, draw_dataset
 from dsabench.load.draw.prompts import draw_prompts
@@ -21,6 +24,7 @@ from dsabench.load.schedule import pacing_for, sessions_of
 from dsabench.model.workload import Workload
 
 BYTES = ByteTokenizer()
+ROOT = Path(__file__).parents[3]
 
 
 def rows(path: Path, *values: Any) -> Path:
@@ -289,3 +293,16 @@ def test_another_csv_is_refused_by_its_columns(tmp_path: Path) -> None:
     assert refused("burstgpt", csv_trace(tmp_path / "n.csv")) == "FILE: the trace is empty"
     (tmp_path / "z.csv").write_bytes(b"Timestamp,Request tokens,Response tokens\n\xff\xfe,1,1\n")
     assert refused("burstgpt", tmp_path / "z.csv").startswith("FILE: not CSV in UTF-8")
+
+
+def test_the_committed_mix_is_drawn_again_and_needs_no_tokenizer() -> None:
+    place = ROOT / "configs" / "data" / "mix-4k.jsonl"
+    written = [json.dumps(row, separators=(",", ":")) for row in mix_trace.rows()]
+    assert place.read_text().splitlines() == written
+    config = load_study(ROOT / "configs" / "h200-rank.yaml")
+    (workload,) = config.workloads
+    target = LoadTarget("http://127.0.0.1:1", config.runtime.model, vocab_size=129280)
+    prompts = draw_prompts(target, workload).measured
+    assert [one.input_len for one in prompts] == [json.loads(row)["input_length"] for row in written[: len(prompts)]]
+    begun = Counter((one.input_ids or ())[:512] for one in prompts)
+    assert len(begun) <= 6, "each begins with one of six system prompts"
