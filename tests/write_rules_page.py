@@ -57,6 +57,8 @@ tokens; in two pipeline stages of 8 H200 each DeepSeek-V3.2 may have. Compiled a
 
 Whatever the pool, up to 0.5.18 the same kernels place what they write in 32 bits too: a batch whose requests have more than
 3,728,270 tokens together, each counted with its cached part, goes wrong in the same way. No setting tells, so no rule does.
+
+`MM02`, a prefill step that takes more memory than is left, is no rule of this table: it is [worked out](sglang.md#memory) from the model's widths.
 """,
 }
 

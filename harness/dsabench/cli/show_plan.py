@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from functools import partial
 
@@ -15,6 +16,7 @@ from dsabench.config.runtime_kinds import boot_of, runtime_kinds
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
 from dsabench.model.bottleneck import LIMIT_NAMES
+from dsabench.model.space import base_assignment
 from dsabench.model.study import Axis, Objective
 from dsabench.model.verdict import BOOTS_MIN
 from dsabench.model.workload import Workload
@@ -92,10 +94,28 @@ def _facts_table(dry_run: DryRun) -> Table:
         "never runs",
         (f"{one.knob}={one.value} ({show_count(one.points, 'point')}): {one.line}" for one in space.never_runs),
     )
+    add("memory", _memory_lines(dry_run))
     add("objective", [_objective(config.objective)])
     add("loads", map(_load, config.workloads))
     add("at the end", [_end(config)])
     return table
+
+
+def _memory_lines(dry_run: DryRun) -> Iterator[str]:
+    """What the default takes of a rank's memory, and how many settings take too much."""
+    base = base_assignment(dry_run.plan.config.space, dry_run.plan.config.default.knobs)
+    for setting, told in dry_run.memory:
+        if setting == base:
+            yield (
+                f"{told.weights_gib:.1f} GiB weights, {told.kv_pool_gib:.1f} GiB KV pool ({told.kv_tokens:,} tokens), "
+                f"{told.beside_gib:.1f} GiB graphs and tables; a prefill step of {told.step_tokens:,} tokens takes "
+                f"{told.step_gib:.1f} of the other {told.left_gib + told.step_gib:.1f} GiB"
+            )
+    verdicts = Counter(told.verdict for _, told in dry_run.memory)
+    if verdicts["runs out"] or verdicts["may run out"]:
+        yield (
+            f"foreseen of {len(dry_run.memory):,} settings: {verdicts['runs out']:,} run out in prefill, {verdicts['may run out']:,} may"
+        )
 
 
 def _commands(dry_run: DryRun) -> tuple[str, ...]:
@@ -223,6 +243,10 @@ def plan_facts(dry_run: DryRun) -> dict[str, object]:
             "by_rule": dict(overruled.by_rule),
             "lines": dict(overruled.lines),
         },
+        "memory": [
+            {"setting": dict(setting), "verdict": told.verdict, **asdict(told, dict_factory=_rounded)}
+            for setting, told in dry_run.memory
+        ],
         "notes": [note.line for note in dry_run.notes],
         "settings": [
             {
@@ -234,6 +258,10 @@ def plan_facts(dry_run: DryRun) -> dict[str, object]:
             for one in dry_run.upcoming
         ],
     }
+
+
+def _rounded(fields: Iterable[tuple[str, object]]) -> dict[str, object]:
+    return {name: round(value, 2) if isinstance(value, float) else value for name, value in fields}
 
 
 def _plan_table(dry_run: DryRun) -> Table:

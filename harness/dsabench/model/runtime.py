@@ -108,6 +108,37 @@ class SettingNote:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryForecast:
+    """What a rank's GPU memory will be taken for."""
+
+    gpu_gib: float
+    """Free before the weights."""
+    weights_gib: float
+    kv_pool_gib: float
+    kv_tokens: int
+    """In the pool."""
+    beside_gib: float
+    """CUDA graphs and tables."""
+    step_tokens: int
+    """New tokens of a full prefill step."""
+    step_gib: float
+    """What lives at once in it."""
+    largest: str
+    """Its largest part, in words."""
+    left_gib: float
+    """Less than 0: it runs out of memory under the first load that fills a step."""
+    spare_gib: float
+    """Where less than this is left, it may."""
+
+    @property
+    def verdict(self) -> Literal["fits", "may run out", "runs out"]:
+        """Of a full prefill step."""
+        if self.left_gib < 0:
+            return "runs out"
+        return "may run out" if self.left_gib < self.spare_gib else "fits"
+
+
+@dataclass(frozen=True, slots=True)
 class SettingCheck:
     """What is known about a setting before it boots."""
 
@@ -119,6 +150,8 @@ class SettingCheck:
     """Every knob as the runtime resolves it, those that were not set included; of a role other than `server` as
     `ROLE.KNOB`. Empty if it was not asked.
     """
+    memory: MemoryForecast | None = None
+    """None where it cannot be told."""
 
     @property
     def refusal(self) -> RuleViolation | None:
@@ -146,3 +179,12 @@ def refuse_nothing(_spec: RuntimeSpec) -> RuleViolation | None:
 def annotate_nothing(_spec: RuntimeSpec) -> tuple[SettingNote, ...]:
     """For runtimes without rules."""
     return ()
+
+
+Foretell = Callable[[RuntimeSpec], MemoryForecast | None]
+"""What a setting takes of a rank's memory; None where it cannot be told."""
+
+
+def foretell_nothing(_spec: RuntimeSpec) -> MemoryForecast | None:
+    """For runtimes without a forecast."""
+    return None

@@ -23,6 +23,11 @@ _REFINED: frozenset[FaultKind] = frozenset({"exited", "killed", "illegal_config"
 """What an ending alone suggests, and the log may say better."""
 
 _OOM = re.compile(r"(?:CUDA|HIP|NPU) out of memory|OutOfMemoryError|cudaErrorMemoryAllocation", re.IGNORECASE)
+_DETAILS = " Including non-PyTorch memory"
+"""Where PyTorch's sentence goes on to its own allocator."""
+_FRAME = re.compile(r"^\s*File .*, line \d+, in (\w+)")
+_PREFILL = frozenset({"forward_extend", "_execute_extend"})
+_PYTORCHS = frozenset({"__call__", "_call_impl", "_wrapped_call_impl", "decorate_context", "wrapper"})
 _READY = re.compile(r"fired up and ready to roll")
 
 
@@ -65,6 +70,8 @@ class Cause:
     kind: FaultKind
     line: int
     message: str
+    where: str = ""
+    """The function whose step was out of memory."""
 
 
 def diagnose(log: str, *, booting: bool, killed: bool = False) -> Cause | None:
@@ -99,8 +106,11 @@ def diagnose(log: str, *, booting: bool, killed: bool = False) -> Cause | None:
     return None if died is None else _cause("exited", died, lines)
 
 
-def refine(fault: TrialFault, log: str, env: dict[str, str]) -> TrialFault:
-    """The same fault with the kind, line and excerpt that the whole log gives; unchanged where it gives none."""
+def refine(fault: TrialFault, log: str, env: dict[str, str], *, fits: str = "") -> TrialFault:
+    """The same fault with the kind, line and excerpt that the whole log gives; unchanged where it gives none.
+
+    `fits` is the nearest setting whose prefill steps should fit, in words.
+    """
     if fault.kind not in _REFINED:
         return fault
     cause = diagnose(log, booting=fault.stage == "boot", killed=fault.kind == "killed")
@@ -110,6 +120,9 @@ def refine(fault: TrialFault, log: str, env: dict[str, str]) -> TrialFault:
     excerpt = lines[max(0, cause.line - _EXCERPT_BEFORE) : cause.line + _EXCERPT_AFTER]
     tail = redact("\n".join(line.rpartition("\r")[2] for line in excerpt), env)
     message = redact(cause.message, env)
+    if cause.where:
+        told = message.partition(_DETAILS)[0]
+        message = f"{told} In {cause.where} of a prefill step{f'; {fits}' if fits else ''}"
     transient = cause.kind in {"port_in_use", "nccl_timeout"} or _NEIGHBOURS.search(message) is not None
     return TrialFault(cause.kind, message, stage=fault.stage, log_tail=tail, transient=transient)
 
@@ -153,9 +166,19 @@ def _memory(lines: Sequence[str]) -> Cause | None:
     phase: FaultKind = "weights_out_of_memory"
     for at, line in enumerate(lines):
         if _OOM.search(line):
-            return _cause(phase, at, lines)
+            frames = _frames_above(lines, at) if phase == "out_of_memory" else []
+            if _PREFILL.isdisjoint(frames):
+                return _cause(phase, at, lines)
+            own = [name for name in frames if name not in _PYTORCHS]
+            return Cause("prefill_out_of_memory", at, _plain(line)[:500], own[-1])
         phase = next((kind for kind, sign in _PHASES if sign.search(line)), phase)
     return None
+
+
+def _frames_above(lines: Sequence[str], at: int) -> list[str]:
+    """The functions of the traceback that ends here, the innermost last."""
+    begun = next((place for place in reversed(range(at)) if _TRACEBACK.search(lines[place])), at)
+    return [found[1] for line in lines[begun:at] if (found := _FRAME.match(line))]
 
 
 def _first(lines: Sequence[str], sign: re.Pattern[str]) -> int | None:

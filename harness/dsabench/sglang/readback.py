@@ -33,6 +33,7 @@ _LOG: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = (
         re.compile(r"(?i)Capture .*?graph end\..*?(?:Time elapsed: |elapsed=)([\d.]+) s.*?mem usage=([\d.]+) GB"),
         ("graphs_s", "graphs_gb"),
     ),
+    (re.compile(r"available_gpu_mem=([\d.]+) GB"), ("left_gb",)),
     (
         re.compile(
             r"max_total_num_tokens=(\d+), chunked_prefill_size=(-?\d+), max_prefill_tokens=(\d+), "

@@ -18,8 +18,8 @@ from dsabench.machine.checks import Finding
 from dsabench.model.environment import RuntimeIdentity
 from dsabench.model.hardware import accelerator
 from dsabench.model.knobs import KNOBS
-from dsabench.model.runtime import RuleViolation, RuntimeSpec, SettingCheck, SettingNote
-from dsabench.model.topology import RoleHosts
+from dsabench.model.runtime import MemoryForecast, RuleViolation, RuntimeSpec, SettingCheck, SettingNote
+from dsabench.model.topology import SINGLE, RoleHosts
 from dsabench.model.value import KnobValue
 from dsabench.runtimes.command import Launch
 from dsabench.runtimes.deployment import Deployment, LogReader, ServerProgram, run_deployment
@@ -31,6 +31,7 @@ from dsabench.sglang.accepts import Accepted, flags_of_release, known_versions
 from dsabench.sglang.diagnose import refine
 from dsabench.sglang.examine import check_sglang
 from dsabench.sglang.installed import Installed
+from dsabench.sglang.memory_forecast import foresee, living_chunk
 from dsabench.sglang.model_config import attention_widths, config_json, local_folder, read_config, vocabulary
 from dsabench.sglang.plan import plan_sglang
 from dsabench.sglang.progress import say_progress
@@ -38,11 +39,10 @@ from dsabench.sglang.readback import differences, facts_in, resolved_knobs, runs
 from dsabench.sglang.resolve.client import source_of, source_of_launch
 from dsabench.sglang.resolve.releases import added_release, added_releases
 from dsabench.sglang.resolve.settings import ArgumentCheck, RoleAnswer, left_out, neighbours
+from dsabench.sglang.rules.resolve import resolve
+from dsabench.sglang.rules.setting import Setting
 from dsabench.sglang.rules.table import judge
 from dsabench.sglang.versions import OLDEST, is_release
-
-LOG_READER = LogReader(say_progress, refine)
-"""What sglang's servers write of a boot's steps and of a failure's cause."""
 
 TABLE = "table"
 """In place of a wheel's hash: nothing is installed, a plan is made for a version of the table."""
@@ -162,7 +162,10 @@ class SglangRuntime:
                 await stack.enter_async_context(memory_back(partial(read_used, self._visible(found))))
             server = await stack.enter_async_context(
                 run_deployment(
-                    found, ServerProgram(partial(plan_sglang, found, accepted), LOG_READER), self.launch, place
+                    found,
+                    ServerProgram(partial(plan_sglang, found, accepted), _log_reader(asked, accepted)),
+                    self.launch,
+                    place,
                 )
             )
             server.resolved = await _read_back(server, asked, accepted, checked.notes)
@@ -210,6 +213,22 @@ class SglangRuntime:
         return accepted
 
 
+def _log_reader(spec: RuntimeSpec, accepted: Accepted) -> LogReader:
+    """What a server writes of a boot's steps and of a failure's cause."""
+    setting = _single(spec, accepted)
+    chunk = None if setting is None else living_chunk(setting)
+    fits = "" if chunk is None else f"chunked_prefill_size: {chunk} should fit"
+    return LogReader(say_progress, partial(refine, fits=fits))
+
+
+def _single(spec: RuntimeSpec, accepted: Accepted) -> Setting | None:
+    """The setting resolved; None of a deployment with several servers."""
+    if (spec.topology or SINGLE) != SINGLE:
+        return None
+    device = None if spec.hardware is None else accelerator(spec.hardware)
+    return resolve(spec, SINGLE.roles[0], accepted.version, device)
+
+
 @lru_cache(maxsize=64)
 def _described(version: str) -> Accepted | None:
     """The flags of a version; None where they are not known."""
@@ -238,12 +257,28 @@ def check_setting(
     if any(_drafts_of_random_weights(own.knobs) for _, own in role_specs(asked)):
         message = "random weights accept no draft, so speculation would only be shown as slow"
         violations.append(RuleViolation("SIM01", f"SIM01: {message}; set simulated_accept_length"))
+    setting = _single(asked, accepted)
+    memory = None if setting is None else foresee(setting)
+    if setting is not None and memory is not None and memory.verdict != "fits":
+        line = _of_step(memory, setting)
+        violations += [RuleViolation("MM02", line)] if memory.verdict == "runs out" else []
+        notes += [SettingNote("MM02", line, replaced=False)] if memory.verdict == "may run out" else []
     if config_json(asked.model) is None:
         notes.append(SettingNote("MD05", f"MD05: {asked.model} {_UNKNOWN_MODEL}", replaced=False))
     notes += _resolved_notes(asked, accepted, said)
     own = "its own argument code and " if said else ""
     basis = f"{own}the rules for sglang {accepted.release}"
-    return SettingCheck(tuple(violations), tuple(notes), basis, _resolved(asked, accepted, said))
+    return SettingCheck(tuple(violations), tuple(notes), basis, _resolved(asked, accepted, said), memory)
+
+
+def _of_step(memory: MemoryForecast, setting: Setting) -> str:
+    """Why a full prefill step does not fit, and the nearest chunk that does."""
+    chunk = living_chunk(setting)
+    nearest = "" if chunk is None else f"; chunked_prefill_size: {chunk} fits"
+    return (
+        f"MM02: a prefill step of {memory.step_tokens:,} tokens takes {memory.step_gib:.1f} GiB ({memory.largest}), and weights, KV "
+        f"pool and graphs leave {max(0.0, memory.left_gib + memory.step_gib):.1f}: it {memory.verdict} of memory under load{nearest}"
+    )
 
 
 def _resolved(spec: RuntimeSpec, accepted: Accepted, said: Sequence[RoleAnswer]) -> dict[str, JsonValue]:

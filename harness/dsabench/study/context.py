@@ -16,7 +16,16 @@ from dsabench.machine.cpu_use import CpuSnapshot
 from dsabench.machine.environment import collect_environment, visible_gpus
 from dsabench.model.environment import Environment, RuntimeIdentity
 from dsabench.model.record import Record
-from dsabench.model.runtime import Annotate, Refuse, RuntimeSpec, SettingCheck, annotate_nothing, refuse_nothing
+from dsabench.model.runtime import (
+    Annotate,
+    Foretell,
+    Refuse,
+    RuntimeSpec,
+    SettingCheck,
+    annotate_nothing,
+    foretell_nothing,
+    refuse_nothing,
+)
 from dsabench.model.space import legal
 from dsabench.results.journal import Journal
 from dsabench.results.machines import machine_name
@@ -48,6 +57,7 @@ class SettingRules:
     refuse: Refuse = refuse_nothing
     gpus: Callable[[RuntimeSpec], int] = no_gpus
     annotate: Annotate = annotate_nothing
+    memory: Foretell = foretell_nothing
 
     def largest(self, specs: Iterable[RuntimeSpec]) -> int:
         """Number of GPUs of the largest setting that is not refused; 0 if the runtime reports no GPU."""
@@ -273,7 +283,12 @@ async def _rules_of(
         if time.monotonic() - since > _SILENT_S and first + _ASKED_AT_ONCE < len(points):
             observer.note(f"checked {first + _ASKED_AT_ONCE} of {len(points)} settings")
             since = time.monotonic()
-    return SettingRules(lambda spec: check(spec).refusal, runtime.gpus, lambda spec: check(spec).notes)
+    return SettingRules(
+        lambda spec: check(spec).refusal,
+        runtime.gpus,
+        lambda spec: check(spec).notes,
+        lambda spec: check(spec).memory,
+    )
 
 
 async def _shares(

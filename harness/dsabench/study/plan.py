@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dsabench.config.runtime_kinds import boot_of
 from dsabench.config.specs import StudyConfig
-from dsabench.model.runtime import Refuse, RuleViolation, RuntimeSpec, SettingNote, refuse_nothing
+from dsabench.model.runtime import (
+    MemoryForecast,
+    Refuse,
+    RuleViolation,
+    RuntimeSpec,
+    SettingNote,
+    foretell_nothing,
+    refuse_nothing,
+)
+from dsabench.model.study import Assignment
 from dsabench.model.study_result import Finalist, WorkLeft
 from dsabench.reporting.numbers import show_duration
 from dsabench.results.ablation import changes_of
@@ -193,6 +202,8 @@ class DryRun:
     """Version of the runtime that the plan is for."""
     ablation: AblationPrice | None = None
     """What `ablate` takes at most, in addition; None without it, and once a boot of it is known."""
+    memory: tuple[tuple[Assignment, MemoryForecast], ...] = ()
+    """What each checked setting takes of a rank's memory, as far as it can be told."""
 
     @property
     def dollars(self) -> float | None:
@@ -218,7 +229,17 @@ def make_dry_run(
         hours,
         version,
         _price_of_ablation(plan, left, 0 if hours is None else hours.gpus_each),
+        tuple(_memory_of(records.config, rules)),
     )
+
+
+def _memory_of(config: StudyConfig, rules: SettingRules) -> Iterator[tuple[Assignment, MemoryForecast]]:
+    if rules.memory is foretell_nothing:
+        return
+    for point in sample(config)[0]:
+        told = rules.memory(config.spec(point))
+        if told is not None:
+            yield point, told
 
 
 def _price_of_ablation(plan: StudyPlan, left: WorkLeft, gpus: int) -> AblationPrice | None:

@@ -11,14 +11,14 @@ from typing import Protocol
 
 from dsabench.errors import InputError
 from dsabench.reference.engine.sizes import ModelSize
+from dsabench.sglang.memory_forecast import checkpoint_bytes
 from dsabench.sglang.models import Widths
+from dsabench.sglang.rules.kernels import BF16_ROW, INDEX_ROW, PACKED_ROW
 
 GIB = 2**30
 PAGE = 64
-INDEXER_BYTES = 132
-"""Of a token and layer, fp8 key and scale; the indexer's pool spans the logical tokens, host's included."""
-KV_BYTES = {"bfloat16": 1152, "fp8_e4m3": 656}
-"""Of a token and layer: 576 values of two bytes, or a packed row."""
+KV_BYTES = {"bfloat16": BF16_ROW, "fp8_e4m3": PACKED_ROW}
+"""Of a token and layer. The indexer's pool, `INDEX_ROW` of each, spans the logical tokens, host's included."""
 
 
 class DevicePool(Protocol):
@@ -88,30 +88,20 @@ class Rank:
 
     @property
     def weight_bytes(self) -> int:
-        """fp8 weights, one byte each: experts shared by the expert ranks, attention by its own, the rest whole (bf16)."""
-        w = self.widths
-        experts = (w.layers - w.dense_layers) * w.experts * 3 * w.hidden * w.moe_intermediate
-        shared = (w.layers - w.dense_layers) * 3 * w.hidden * w.moe_intermediate
-        dense = w.dense_layers * 3 * w.hidden * w.intermediate
-        heads = w.q_lora_rank * (w.qk_nope_head_dim + w.qk_rope_head_dim) + w.v_head_dim * w.hidden
-        heads += w.kv_lora_rank * (w.qk_nope_head_dim + w.v_head_dim)
-        common = w.hidden * (w.q_lora_rank + w.kv_lora_rank + w.qk_rope_head_dim)
-        common += w.index_heads * w.index_head_dim * w.q_lora_rank + w.hidden * w.index_head_dim
-        attention = w.layers * (w.heads * heads // self.attention_ranks + common)
-        embeddings = 2 * 2 * w.vocabulary * w.hidden
-        return experts // self.expert_ranks + shared + dense + attention + embeddings
+        """Of the checkpoint."""
+        return checkpoint_bytes(self.widths, self.attention_ranks, self.expert_ranks)
 
     def pool_tokens(self, kv_bytes: int, ratio: int) -> int:
         """S: tokens of the device pool, whole pages; per token KV and, for each logical token, the indexer's key."""
         left = int(self.memory_gib * GIB * self.static_share) - self.weight_bytes
-        return max(0, left // (self.widths.layers * (kv_bytes + INDEXER_BYTES * ratio))) // PAGE * PAGE
+        return max(0, left // (self.widths.layers * (kv_bytes + INDEX_ROW * ratio))) // PAGE * PAGE
 
     def describe(self, kv_bytes: int, ratio: int) -> str:
         """The pool's arithmetic in one line."""
         layers, share, weights = self.widths.layers, self.static_share, self.weight_bytes / GIB
         return (
             f"full rank of {layers} layers: {self.memory_gib:g} GiB × {share:g} − {weights:.1f} GiB of weights = "
-            f"{self.memory_gib * share - weights:.1f} GiB; ÷ ({layers} × ({kv_bytes} + {INDEXER_BYTES} × {ratio})) "
+            f"{self.memory_gib * share - weights:.1f} GiB; ÷ ({layers} × ({kv_bytes} + {INDEX_ROW} × {ratio})) "
             f"B a token = {self.pool_tokens(kv_bytes, ratio):,} tokens in the device pool"
         )
 

@@ -18,6 +18,7 @@ LOGS = Path(__file__).parent / "logs"
 CAUSES: tuple[tuple[str, FaultKind, str], ...] = (
     ("kv_pool_h200_0.5.16", "kv_pool_out_of_memory", "ValueError: Loaded weights leave no GPU memory for the KV cache"),
     ("kv_pool_0.4.3", "kv_pool_out_of_memory", "RuntimeError: Not enough memory. Please try to increase"),
+    ("prefill_h200_0.5.16", "prefill_out_of_memory", "CUDA out of memory. Tried to allocate 3.99 GiB"),
     ("weights", "weights_out_of_memory", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 224.00 MiB"),
     ("graph", "graph_out_of_memory", "Exception: Capture cuda graph failed: CUDA out of memory"),
     ("nccl", "nccl_timeout", "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=2"),

@@ -30,6 +30,7 @@ def test_what_the_log_of_a_boot_tells() -> None:
         "max_prefill_tokens": 16384,
         "max_running_requests": 32,
         "context_len": 32768,
+        "left_gb": 16.13,
     }
 
 

@@ -68,6 +68,9 @@ PACKED_ROW = 656
 
 BF16_ROW = 1152
 
+INDEX_ROW = 132
+"""Bytes of an indexer's key: 128 numbers in fp8 and a scale in fp32."""
+
 _BF16_DECODE = {"fa3", "flashmla_sparse"}
 
 

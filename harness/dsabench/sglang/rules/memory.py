@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dsabench.sglang.rules.kernels import BF16_ROW, PACKED_ROW, reads_bf16_packed
+from dsabench.sglang.rules.kernels import BF16_ROW, INDEX_ROW, PACKED_ROW, reads_bf16_packed
 from dsabench.sglang.rules.setting import Change, Setting
 from dsabench.sglang.versions import V16
 
@@ -21,8 +21,6 @@ def room_for_weights(s: Setting) -> Change:
 
 
 _PAGE = 64
-_INDEX_ROW = 132
-"""Bytes of an indexer's key: 128 numbers in fp8 and a scale in fp32."""
 
 REACH = 2**31 // PACKED_ROW // _PAGE * _PAGE - _PAGE
 """The largest pool, in tokens, of which every packed row starts within 32 signed bits; a pool has one page beside it."""
@@ -65,7 +63,7 @@ def _reads_a_prefix_back(s: Setting) -> bool:
 
 
 def _packed_row(s: Setting) -> int:
-    return PACKED_ROW if s.model.shares_index else PACKED_ROW + _INDEX_ROW
+    return PACKED_ROW if s.model.shares_index else PACKED_ROW + INDEX_ROW
 
 
 def _answers_matter(s: Setting) -> bool:

@@ -12,12 +12,13 @@ from typing import Literal
 
 from pydantic import JsonValue
 
+from dsabench.errors import InputError
 from dsabench.model.hardware import Accelerator
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import Role
 from dsabench.model.value import KnobValue
 from dsabench.sglang.model_config import config_json, overrides_of, weights_gib, weights_of
-from dsabench.sglang.models import find_model
+from dsabench.sglang.models import Widths, find_model, widths_of
 from dsabench.sglang.rules.setting import Facts, HiSparse, Kernels, Parallel, Setting, Speculation
 from dsabench.sglang.versions import Version
 
@@ -153,7 +154,15 @@ def _facts(path: str, knobs: Knobs) -> Facts:
         shares_with_offset="index_skip_topk_offset" in said,
         weights=None if own is None else weights_of(said),
         weights_gib=None if resized else weights_gib(path),
+        widths=None if own is None else _widths({**own, **given}),
     )
+
+
+def _widths(config: Mapping[str, JsonValue]) -> Widths | None:
+    try:
+        return widths_of(config)
+    except (InputError, TypeError):  # a width is missing, or no number
+        return None
 
 
 def _size(knobs: Knobs, name: str) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from dsabench.model.hardware import Accelerator
 from dsabench.model.topology import RoleName
 from dsabench.model.value import KnobValue
+from dsabench.sglang.models import Widths
 from dsabench.sglang.versions import Version
 
 Change = Mapping[str, KnobValue | None]
@@ -36,6 +37,7 @@ class Facts:
     """Number format of the checkpoint."""
     weights_gib: float | None
     """At least this much memory over all ranks."""
+    widths: Widths | None
 
     @property
     def is_dsa(self) -> bool:
