@@ -124,3 +124,24 @@ def test_a_plan_needs_no_sglang(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "planned for sglang 0.5.23, which is not installed here" in done.stderr
     assert "GPU-hours" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_load_is_rehearsed_once_for_all_its_rates(tmp_path: Path, config: Path) -> None:
+    study = yaml.safe_load(config.read_text())
+    load = {"name": "rate", "dataset": "random-ids", "input_len": 32, "output_len": 4, "num_prompts": 12, "seed": 1}
+    search = {"lowest": 5, "start": 40, "probes": 3}
+    study["workloads"] = [load | {"request_rate": 200, "slo": {"ttft_ms": 1e6}, "capacity": search}]
+    study |= {"objective": {"metric": "capacity_req_s", "direction": "maximize"}, "first": []}
+    study["budget"] = {"max_trials": 1, "confirm_boots": 0}
+    config.write_text(yaml.safe_dump(study))
+    done = dsabench(tmp_path, "sweep", config, "--results", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    (record,) = read_journal(tmp_path / "out" / "journal.jsonl").records
+    assert record.outcome.kind == "measured"
+    assert record.outcome.probes is not None
+    assert [one.load for one in record.outcome.probes] == [40, 60, 90]
+    assert record.outcome.metrics["capacity_req_s"].value == 90
+    (asked,) = (tmp_path / "out" / "boots").rglob("asked.txt")
+    sent = asked.read_text().splitlines().count("/generate")
+    assert sent == 12 * (record.outcome.metrics["rehearsal.passes"].value + 3)
