@@ -19,6 +19,7 @@ from dsabench.model.runtime import (
     foretell_nothing,
     refuse_nothing,
 )
+from dsabench.model.space import base_assignment
 from dsabench.model.study import Assignment
 from dsabench.model.study_result import Finalist, WorkLeft
 from dsabench.reporting.numbers import show_duration
@@ -236,7 +237,8 @@ def make_dry_run(
 def _memory_of(config: StudyConfig, rules: SettingRules) -> Iterator[tuple[Assignment, MemoryForecast]]:
     if rules.memory is foretell_nothing:
         return
-    for point in sample(config)[0]:
+    points, base = sample(config)[0], base_assignment(config.space, config.default.knobs)
+    for point in points if base is None or base in points else (base, *points):
         told = rules.memory(config.spec(point))
         if told is not None:
             yield point, told
