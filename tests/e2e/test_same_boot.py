@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from studies import SHORT_EVAL
+
 STUDY = """
 name: shared
 runtime:
@@ -23,20 +25,6 @@ sweeps:
 proposer: {kind: PROPOSER}
 objective: {metric: output_throughput_tok_s, direction: maximize}
 budget: {confirm_boots: 0}
-"""
-
-# Nine short questions, which random weights do not answer.
-EVAL = """
-name: short
-harness_id: test-short
-about: short retrieval
-reader: needle
-dataset: {licence: Apache-2.0}
-prompt: {endpoint: completions, template: "{text}\\nThe access code of the {colour} {place}:"}
-sampling: {temperature: 0.0, top_p: 1.0, max_tokens: 4}
-scorer: code
-concurrency: 1
-needle: {words: [7], depths: [0.0, 0.5, 1.0], per_cell: 3, distractors: 0, seed: 1}
 """
 
 
@@ -108,7 +96,7 @@ def test_a_value_that_a_running_server_refuses_gets_a_boot_of_its_own(tmp_path) 
 @pytest.mark.slow
 def test_a_gate_that_asks_every_setting_leaves_the_others_their_boot(tmp_path) -> None:
     """None of these axes can change an answer, so the default alone is asked, before its server goes on to the next setting."""
-    (tmp_path / "short.yaml").write_text(EVAL)
+    (tmp_path / "short.yaml").write_text(SHORT_EVAL)
     gate = f"gate: {{eval: {tmp_path / 'short.yaml'}, margin: 0.9, repeat: 1, ask: settings}}\n"
     (tmp_path / "shared.yaml").write_text(STUDY.replace("PROPOSER", "grid") + gate)
     sweep(tmp_path)

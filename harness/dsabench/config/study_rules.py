@@ -37,12 +37,11 @@ def workload_mistakes(source: YamlFile, workloads: tuple[Workload, ...]) -> Mist
 
 
 def tokenizer_mistakes(source: YamlFile, workloads: tuple[Workload, ...], runtime: RuntimeConfig) -> Mistakes:
-    """Text datasets need a tokenizer. Only the reference runtime reports its own. A trace has lengths, unless its rows say otherwise."""
+    """Text datasets need a tokenizer. Only the reference runtime reports its own."""
     if not runtime_kinds()[runtime.kind].needs_tokenizer:
         return
     for index, workload in enumerate(workloads):
-        traits = DATASETS[workload.dataset]
-        if not traits.counts_text or (traits.is_trace and workload.draw is None):
+        if not workload.counts_text:
             continue
         path: KeyPath = ("workloads", index)
         if workload.tokenizer is None:

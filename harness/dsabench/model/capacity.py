@@ -22,8 +22,8 @@ class CapacitySearch(Value):
     probes: int = Field(6, ge=2, le=20)
     """Loads to try at most."""
     start: PositiveFloat | None = None
-    """Load to try first; from there up or down in steps of half as much, until one meets the SLO and the next one does not. None tries
-    the two ends first.
+    """Load to try first; then each 1.5 times the last one, up or down, until one meets the SLO and the next one does not. None tries the
+    two ends first.
     """
 
 

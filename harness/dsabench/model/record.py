@@ -79,15 +79,8 @@ FaultKind = Literal[
 SERVER_LOST: frozenset[FaultKind] = frozenset(
     {
         *("exited", "killed", "unreachable", "out_of_memory", "weights_out_of_memory", "kv_pool_out_of_memory"),
-        *(
-            "graph_out_of_memory",
-            "prefill_out_of_memory",
-            "nccl_timeout",
-            "watchdog",
-            "nan",
-            "gpu_error",
-            "jit_compile",
-        ),
+        *("graph_out_of_memory", "prefill_out_of_memory", "nccl_timeout", "watchdog", "nan", "gpu_error"),
+        "jit_compile",
     }
 )
 """After these faults the server cannot be used any more."""

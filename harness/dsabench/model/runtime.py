@@ -129,6 +129,8 @@ class MemoryForecast:
     """Less than 0: it runs out of memory under the first load that fills a step."""
     spare_gib: float
     """Where less than this is left, it may."""
+    fitting_chunk: int | None = None
+    """The largest half, quarter, … of `chunked_prefill_size` with which it fits; None if it does with none."""
 
     @property
     def verdict(self) -> Literal["fits", "may run out", "runs out"]:
@@ -181,10 +183,10 @@ def annotate_nothing(_spec: RuntimeSpec) -> tuple[SettingNote, ...]:
     return ()
 
 
-Foretell = Callable[[RuntimeSpec], MemoryForecast | None]
+ForecastMemory = Callable[[RuntimeSpec], MemoryForecast | None]
 """What a setting takes of a rank's memory; None where it cannot be told."""
 
 
-def foretell_nothing(_spec: RuntimeSpec) -> MemoryForecast | None:
+def no_forecast(_spec: RuntimeSpec) -> MemoryForecast | None:
     """For runtimes without a forecast."""
     return None

@@ -31,10 +31,6 @@ class ObjectiveScore:
         """Whether all workloads were measured and all constraints hold."""
         return self.value is not None and self.violation == 0.0
 
-    def on_level(self, level: float) -> ObjectiveScore:
-        """The score where the machine does `level` times what the study's first machine does."""
-        return self if self.value is None else replace(self, value=self.value / level)
-
     def refused(self, by: GateRefusal | None) -> ObjectiveScore:
         """The score of a setting that a gate refuses; itself where none does."""
         return self if by is None else replace(self, violation=self.violation + by.excess, why_not=by.why)

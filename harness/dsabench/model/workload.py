@@ -180,6 +180,14 @@ class Workload(Value):
         return self.model_copy(update={"part": "confirm", "seed": (self.seed + 2**31) % 2**32})
 
     @property
+    def counts_text(self) -> bool:
+        """Whether its lengths are tokens of text, so that it takes a tokenizer. A trace that is replayed token for token has none,
+        unless its rows are texts.
+        """
+        traits = DATASETS[self.dataset]
+        return traits.counts_text and not (traits.is_trace and self.draw is None)
+
+    @property
     def is_paced_by_data(self) -> bool:
         """Whether requests go when a trace says. Chats may have times too, but only their file tells, so they do not count."""
         return DATASETS[self.dataset].is_trace and self.request_rate is None

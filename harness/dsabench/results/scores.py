@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from statistics import geometric_mean
+from types import MappingProxyType
 from typing import NamedTuple
 
 from dsabench.config.specs import StudyConfig
@@ -32,9 +33,13 @@ from dsabench.stats.compare import (
 from dsabench.stats.sequential import is_hopeless, look_levels
 
 
-def score_setting(objective: Objective, records: Mapping[str, Sequence[Record]]) -> ObjectiveScore:
+def score_setting(
+    objective: Objective, records: Mapping[str, Sequence[Record]], levels: Mapping[str, float] = MappingProxyType({})
+) -> ObjectiveScore:
     """Score a setting from its records per workload; the first record of each counts. One that lost requests is not feasible: what it
     did not answer cost it no time.
+
+    `levels` says by machine how many times of the first machine's it does; see `machine_levels`.
     """
     values: list[float] = []
     violation = 0.0
@@ -46,7 +51,7 @@ def score_setting(objective: Objective, records: Mapping[str, Sequence[Record]])
         metric = outcome.metrics.get(objective.metric)
         if metric is None or metric.value <= 0:
             return ObjectiveScore(None, 0.0, f"{name}: no {objective.metric}")
-        values.append(metric.value)
+        values.append(metric.value / levels.get(machine_name(settled[0].environment), 1.0))
         lost, sent = lost_requests(settled[:1])
         if lost:
             violation += lost / sent
@@ -467,10 +472,9 @@ def scored_settings(records: StudyRecords, round_: int) -> list[ScoredSetting]:
         spec = records.config.spec(assignment)
         if not records.missing(spec, "search", round_):
             of_loads = records.of_setting(spec, "search", round_)
-            score, first = score_setting(records.config.objective, of_loads), [one[0] for one in of_loads.values()]
+            first = [one[0] for one in of_loads.values()]
             boot_s, trials_s = (math.fsum(seconds for _, seconds in part) for part in spent(first))
-            score = score.on_level(levels.get(machine_name(first[0].environment), 1.0))
-            score = score.refused(records.refusals.get(spec.id))
+            score = score_setting(records.config.objective, of_loads, levels).refused(records.refusals.get(spec.id))
             fault = None if score.value is not None else _fault_of(first)
             limits = frozenset(one.bottleneck.limit for one in first if one.bottleneck and one.bottleneck.limit)
             found.append(ScoredSetting(spec, describe(records, spec), score, fault, boot_s, trials_s, limits))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -170,7 +170,7 @@ def _memory(lines: Sequence[str]) -> Cause | None:
             if _PREFILL.isdisjoint(frames):
                 return _cause(phase, at, lines)
             own = [name for name in frames if name not in _PYTORCHS]
-            return Cause("prefill_out_of_memory", at, _plain(line)[:500], own[-1])
+            return replace(_cause("prefill_out_of_memory", at, lines), where=own[-1])
         phase = next((kind for kind, sign in _PHASES if sign.search(line)), phase)
     return None
 

@@ -17,6 +17,7 @@ from dsabench.sglang.rules.setting import Setting
 from dsabench.sglang.versions import V16
 
 GIB = 2**30
+_PAGE = 64
 _PLANNED_ROW = 576
 """What 0.5.16 plans the pool with for a packed row (srt/model_executor/pool_configurator.py:188); 0.5.17 plans with its size."""
 _DRIVER_GIB = 2.2
@@ -98,12 +99,21 @@ class PrefillStep:
         return min(4.0 * self.tokens**2, self.logits_most)
 
 
-def foresee(s: Setting) -> MemoryForecast | None:
+def forecast_memory(s: Setting) -> MemoryForecast | None:
     """None where it cannot be told: another model, GPU or weight format than were read, pipeline or context parallelism, roles, drafts, a
     memory share that the runtime is left to choose.
     """
+    chunk = s.number("chunked_prefill_size") or _CHUNK
+    if (told := _with_chunk(s, chunk)) is None:
+        return None
+    halves = [chunk >> times for times in range(1, chunk.bit_length())]
+    smaller = ((half, _with_chunk(s, half)) for half in halves if half >= _PAGE * s.parallel.attention_dp)
+    return replace(told, fitting_chunk=next((half for half, one in smaller if one and one.verdict == "fits"), None))
+
+
+def _with_chunk(s: Setting, chunk: int) -> MemoryForecast | None:
     widths, device, share = s.model.widths, s.device, s.knobs.get("mem_fraction_static")
-    if widths is None or device is None or not isinstance(share, (int, float)) or _is_unread(s):
+    if widths is None or device is None or not isinstance(share, (int, float)) or _is_unread(s) or chunk < 1:
         return None
     p, ranks = s.parallel, s.parallel.attn_tp
     free = device.memory_gib - _DRIVER_GIB
@@ -112,14 +122,13 @@ def foresee(s: Setting) -> MemoryForecast | None:
     row = PACKED_ROW if s.kernels.kv == "fp8_e4m3" else BF16_ROW
     planned = _PLANNED_ROW if s.kernels.kv == "fp8_e4m3" and s.version <= V16 else row
     most = max(0.0, free * share - weights) * GIB / (widths.layers * (planned + INDEX_ROW))
-    tokens = int(min(most, s.number("max_total_tokens") or most)) // 64 * 64
+    tokens = int(min(most, s.number("max_total_tokens") or most)) // _PAGE * _PAGE
     pool = tokens * widths.layers * (row + INDEX_ROW) / GIB
     places = 4 * running * (s.number("context_length") or widths.positions) / GIB  # req_to_token, int32
     beside = places + _graphs_gib(s, widths, running)
     left = free - weights - pool - beside
-    chunk = (s.number("chunked_prefill_size") or _CHUNK) // p.attention_dp
     logits_most = _LOGITS_SHARE * min((1.0 - share) * device.memory_gib, max(left, 0.0)) * GIB
-    step = PrefillStep(widths, widths.heads // ranks, s.kernels.prefill or "", chunk, logits_most)
+    step = PrefillStep(widths, widths.heads // ranks, s.kernels.prefill or "", chunk // p.attention_dp, logits_most)
     largest, size = max(step.parts(), key=lambda part: part[1])
     return MemoryForecast(
         gpu_gib=free,
@@ -127,7 +136,7 @@ def foresee(s: Setting) -> MemoryForecast | None:
         kv_pool_gib=pool,
         kv_tokens=tokens,
         beside_gib=beside,
-        step_tokens=chunk,
+        step_tokens=step.tokens,
         step_gib=step.size / GIB,
         largest=f"{size / GIB:.1f} GiB of {largest}",
         left_gib=left - step.size / GIB,
@@ -140,9 +149,7 @@ def _is_unread(s: Setting) -> bool:
     split = p.pp > 1 or p.cp or p.attn_cp > 1 or p.dcp > 1
     other = s.sm_major != 9 or s.model.weights != "fp8" or s.kernels.kv not in {"bfloat16", "fp8_e4m3"}
     drafts = s.speculation.algorithm is not None or s.hisparse.on
-    chunk = s.number("chunked_prefill_size")
-    kernel = s.kernels.prefill not in _KERNELS or (chunk is not None and chunk < 1)
-    return not s.uses_dsa or split or other or drafts or kernel or s.role != "server"
+    return not s.uses_dsa or split or other or drafts or s.kernels.prefill not in _KERNELS or s.role != "server"
 
 
 def _graphs_gib(s: Setting, widths: Widths, running: int) -> float:
@@ -151,13 +158,3 @@ def _graphs_gib(s: Setting, widths: Widths, running: int) -> float:
         return 0.0
     most = s.number("cuda_graph_max_bs") or (512 if s.parallel.tp >= 4 else 256)
     return _GRAPHS_GIB + _GRAPH_GIB * min(most, running) * widths.layers / 61
-
-
-def living_chunk(s: Setting) -> int | None:
-    """The largest half, quarter, … of the setting's chunk whose step fits with something to spare; None if none does."""
-    chunk = s.number("chunked_prefill_size") or _CHUNK
-    while (chunk := chunk // 2) >= 64 * s.parallel.attention_dp:
-        told = foresee(replace(s, knobs={**s.knobs, "chunked_prefill_size": chunk}))
-        if told is not None and told.left_gib >= told.spare_gib:
-            return chunk
-    return None

@@ -31,7 +31,7 @@ from dsabench.sglang.accepts import Accepted, flags_of_release, known_versions
 from dsabench.sglang.diagnose import refine
 from dsabench.sglang.examine import check_sglang
 from dsabench.sglang.installed import Installed
-from dsabench.sglang.memory_forecast import foresee, living_chunk
+from dsabench.sglang.memory_forecast import forecast_memory
 from dsabench.sglang.model_config import attention_widths, config_json, local_folder, read_config, vocabulary
 from dsabench.sglang.plan import plan_sglang
 from dsabench.sglang.progress import say_progress
@@ -40,7 +40,6 @@ from dsabench.sglang.resolve.client import source_of, source_of_launch
 from dsabench.sglang.resolve.releases import added_release, added_releases
 from dsabench.sglang.resolve.settings import ArgumentCheck, RoleAnswer, left_out, neighbours
 from dsabench.sglang.rules.resolve import resolve
-from dsabench.sglang.rules.setting import Setting
 from dsabench.sglang.rules.table import judge
 from dsabench.sglang.versions import OLDEST, is_release
 
@@ -163,7 +162,7 @@ class SglangRuntime:
             server = await stack.enter_async_context(
                 run_deployment(
                     found,
-                    ServerProgram(partial(plan_sglang, found, accepted), _log_reader(asked, accepted)),
+                    ServerProgram(partial(plan_sglang, found, accepted), _log_reader(checked.memory)),
                     self.launch,
                     place,
                 )
@@ -213,20 +212,11 @@ class SglangRuntime:
         return accepted
 
 
-def _log_reader(spec: RuntimeSpec, accepted: Accepted) -> LogReader:
+def _log_reader(memory: MemoryForecast | None) -> LogReader:
     """What a server writes of a boot's steps and of a failure's cause."""
-    setting = _single(spec, accepted)
-    chunk = None if setting is None else living_chunk(setting)
+    chunk = None if memory is None else memory.fitting_chunk
     fits = "" if chunk is None else f"chunked_prefill_size: {chunk} should fit"
     return LogReader(say_progress, partial(refine, fits=fits))
-
-
-def _single(spec: RuntimeSpec, accepted: Accepted) -> Setting | None:
-    """The setting resolved; None of a deployment with several servers."""
-    if (spec.topology or SINGLE) != SINGLE:
-        return None
-    device = None if spec.hardware is None else accelerator(spec.hardware)
-    return resolve(spec, SINGLE.roles[0], accepted.version, device)
 
 
 @lru_cache(maxsize=64)
@@ -257,10 +247,9 @@ def check_setting(
     if any(_drafts_of_random_weights(own.knobs) for _, own in role_specs(asked)):
         message = "random weights accept no draft, so speculation would only be shown as slow"
         violations.append(RuleViolation("SIM01", f"SIM01: {message}; set simulated_accept_length"))
-    setting = _single(asked, accepted)
-    memory = None if setting is None else foresee(setting)
-    if setting is not None and memory is not None and memory.verdict != "fits":
-        line = _of_step(memory, setting)
+    memory = _memory_of(asked, accepted)
+    if memory is not None and memory.verdict != "fits":
+        line = _of_step(memory)
         violations += [RuleViolation("MM02", line)] if memory.verdict == "runs out" else []
         notes += [SettingNote("MM02", line, replaced=False)] if memory.verdict == "may run out" else []
     if config_json(asked.model) is None:
@@ -271,10 +260,17 @@ def check_setting(
     return SettingCheck(tuple(violations), tuple(notes), basis, _resolved(asked, accepted, said), memory)
 
 
-def _of_step(memory: MemoryForecast, setting: Setting) -> str:
+def _memory_of(spec: RuntimeSpec, accepted: Accepted) -> MemoryForecast | None:
+    """None of a deployment with several servers."""
+    if (spec.topology or SINGLE) != SINGLE:
+        return None
+    device = None if spec.hardware is None else accelerator(spec.hardware)
+    return forecast_memory(resolve(spec, SINGLE.roles[0], accepted.version, device))
+
+
+def _of_step(memory: MemoryForecast) -> str:
     """Why a full prefill step does not fit, and the nearest chunk that does."""
-    chunk = living_chunk(setting)
-    nearest = "" if chunk is None else f"; chunked_prefill_size: {chunk} fits"
+    nearest = "" if memory.fitting_chunk is None else f"; chunked_prefill_size: {memory.fitting_chunk} fits"
     return (
         f"MM02: a prefill step of {memory.step_tokens:,} tokens takes {memory.step_gib:.1f} GiB ({memory.largest}), and weights, KV "
         f"pool and graphs leave {max(0.0, memory.left_gib + memory.step_gib):.1f}: it {memory.verdict} of memory under load{nearest}"

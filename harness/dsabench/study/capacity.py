@@ -74,16 +74,16 @@ def _next(
     has met it, the last load is the lowest.
     """
     highest, whole = float(getattr(workload, workload.load_key)), workload.load_key == "max_concurrency"
-    if met is None and broken is None:
-        return highest if search.start is None else search.start
-    if met is None:
-        if broken is None or broken <= search.lowest:
-            return None
-        down = search.lowest if search.start is None or is_last else _rounded(broken / _STEP, whole=whole)
-        return max(search.lowest, down)
-    if broken is None:
+    if met is not None and broken is not None:
+        return _between(met, broken, whole=whole)
+    if met is not None:
         return None if met >= highest else min(highest, max(_rounded(met * _STEP, whole=whole), met + whole))
-    return _between(met, broken, whole=whole)
+    if broken is None:
+        return highest if search.start is None else search.start
+    if broken <= search.lowest:
+        return None
+    down = search.lowest if search.start is None or is_last else _rounded(broken / _STEP, whole=whole)
+    return max(search.lowest, down)
 
 
 def _rounded(load: float, *, whole: bool) -> float:

@@ -18,12 +18,12 @@ from dsabench.model.environment import Environment, RuntimeIdentity
 from dsabench.model.record import Record
 from dsabench.model.runtime import (
     Annotate,
-    Foretell,
+    ForecastMemory,
     Refuse,
     RuntimeSpec,
     SettingCheck,
     annotate_nothing,
-    foretell_nothing,
+    no_forecast,
     refuse_nothing,
 )
 from dsabench.model.space import legal
@@ -57,7 +57,7 @@ class SettingRules:
     refuse: Refuse = refuse_nothing
     gpus: Callable[[RuntimeSpec], int] = no_gpus
     annotate: Annotate = annotate_nothing
-    memory: Foretell = foretell_nothing
+    memory: ForecastMemory = no_forecast
 
     def largest(self, specs: Iterable[RuntimeSpec]) -> int:
         """Number of GPUs of the largest setting that is not refused; 0 if the runtime reports no GPU."""

@@ -16,7 +16,7 @@ from dsabench.model.runtime import (
     RuleViolation,
     RuntimeSpec,
     SettingNote,
-    foretell_nothing,
+    no_forecast,
     refuse_nothing,
 )
 from dsabench.model.space import base_assignment
@@ -235,7 +235,7 @@ def make_dry_run(
 
 
 def _memory_of(config: StudyConfig, rules: SettingRules) -> Iterator[tuple[Assignment, MemoryForecast]]:
-    if rules.memory is foretell_nothing:
+    if rules.memory is no_forecast:
         return
     points, base = sample(config)[0], base_assignment(config.space, config.default.knobs)
     for point in points if base is None or base in points else (base, *points):

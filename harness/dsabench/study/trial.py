@@ -51,8 +51,8 @@ async def run_boot(
 ) -> tuple[Record, ...]:
     """Boot once, measure each trial, append a record for each. All trials must have the same setting.
 
-    The task follows, which records its own outcome: behind the trials, so that it cannot disturb a measurement. Then the server is changed to the setting of what `goes_on` returns, and measures it, until that is nothing. A server that
-    refuses the change is left.
+    The task follows, which records its own outcome: behind the trials, so that it cannot disturb a measurement. Then the server is
+    changed to the setting of what `goes_on` returns, and measures it, until that is nothing. A server that refuses the change is left.
 
     If the boot fails, each trial gets a `Failed` record. If the server dies during a trial, that trial gets one,
     and the others are left for another boot.
@@ -336,14 +336,13 @@ class _LoadResult:
 
 
 async def _load(session: TrialSession, server: Server, trial: Trial, rehearsed: Rehearsal | None = None) -> _LoadResult:
-    """Flush, warm up unless it was `rehearsed`, flush again (so that no prompt is cached), measure."""
+    """Flush, warm up or rehearse unless it was `rehearsed`, flush again (so that no prompt is cached), measure."""
     target = _target(server, trial)
     await server.flush()
-    rehearsal = rehearsed or Rehearsal()
-    if runtime_kinds()[trial.runtime.kind].compiles_on_first_use:
-        rehearsal = rehearsed or await rehearse(target, trial.workload, server.flush)
-    else:
+    if not runtime_kinds()[trial.runtime.kind].compiles_on_first_use:
         await warm_up(target, trial.workload)
+    elif rehearsed is None:
+        rehearsed = await rehearse(target, trial.workload, server.flush)
     await server.flush()
     info = await server.info()
     mark = (MARK, server.boot)
@@ -362,7 +361,9 @@ async def _load(session: TrialSession, server: Server, trial: Trial, rehearsed: 
             raise TrialFault("server_restarted", message, stage="load", transient=True) from fault
     others_share = CpuSnapshot.now(session.cores, mark).others_share(before)
     view = ServerInfoPair(info, await server.info())
-    return _LoadResult(run, rehearsal, others_share, view, None if watch is None else watch.bottleneck(run))
+    return _LoadResult(
+        run, rehearsed or Rehearsal(), others_share, view, None if watch is None else watch.bottleneck(run)
+    )
 
 
 def _rehearsed(rehearsal: Rehearsal) -> dict[str, Metric]:

@@ -22,8 +22,9 @@ from dsabench.model.value import KnobValue
 from dsabench.reference.engine.sizes import SIZES
 from dsabench.results.ablation import has_gain
 from dsabench.runtimes.kinds import make_runtime
+from dsabench.sglang.memory_forecast import GIB
 from dsabench.sglang.model_config import full_widths
-from dsabench.tuners.hisparse_memory import GIB, Demand, DevicePool, Rank, ReferencePool, require_pool
+from dsabench.tuners.hisparse_memory import Demand, DevicePool, Rank, ReferencePool, require_pool
 from dsabench.tuners.of_sweep import TunePlan, objective_verdicts, table_of_sweep, why_unfinished
 from dsabench.tuners.target import target_of
 

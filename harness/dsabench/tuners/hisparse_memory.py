@@ -11,11 +11,10 @@ from typing import Protocol
 
 from dsabench.errors import InputError
 from dsabench.reference.engine.sizes import ModelSize
-from dsabench.sglang.memory_forecast import checkpoint_bytes
+from dsabench.sglang.memory_forecast import GIB, checkpoint_bytes
 from dsabench.sglang.models import Widths
 from dsabench.sglang.rules.kernels import BF16_ROW, INDEX_ROW, PACKED_ROW
 
-GIB = 2**30
 PAGE = 64
 KV_BYTES = {"bfloat16": BF16_ROW, "fp8_e4m3": PACKED_ROW}
 """Of a token and layer. The indexer's pool, `INDEX_ROW` of each, spans the logical tokens, host's included."""

@@ -18,7 +18,7 @@ from dsabench.results.scores import (
     score_setting,
     worst_regrets,
 )
-from factories import START, make_failure, make_record, make_spec
+from factories import ENVIRONMENT, START, make_failure, make_record, make_spec
 from studies import STUDY, load_study
 
 BASE, BEST = make_spec(prefix_cache=False), make_spec(prefix_cache=True)
@@ -136,6 +136,14 @@ def test_a_setting_that_lost_requests_is_not_feasible() -> None:
         objective, score_setting(objective, {"chat": [make_record(value=1.0)]})
     )
     assert lost_requests([lossy, whole]) == (3, 128)
+
+
+def test_each_load_is_held_against_the_machine_that_measured_it() -> None:
+    objective = Objective(metric="output_throughput_tok_s", direction="maximize")
+    there = ENVIRONMENT.model_copy(update={"machine": "b"})
+    here, moved = make_record(value=100.0), make_record(value=80.0).model_copy(update={"environment": there})
+    score = score_setting(objective, {"chat": [here], "document": [moved]}, {"b": 0.8})
+    assert score.value == pytest.approx(100.0)
 
 
 def test_the_worst_case_is_the_largest_loss_against_the_best_of_a_workload() -> None:

@@ -20,7 +20,7 @@ from dsabench.model.value import KnobValue
 from dsabench.results.journal import read_journal
 from dsabench.runtimes.command import launch_of
 from dsabench.sglang.diagnose import refine
-from dsabench.sglang.memory_forecast import PrefillStep, foresee, living_chunk
+from dsabench.sglang.memory_forecast import PrefillStep, forecast_memory
 from dsabench.sglang.models import WIDTHS
 from dsabench.sglang.rules.resolve import resolve
 from dsabench.sglang.rules.setting import Setting
@@ -81,7 +81,7 @@ def test_a_step_takes_what_it_took_on_a_gpu() -> None:
 def test_what_a_whole_rank_leaves_is_what_it_left() -> None:
     """Of the logs of two boots: pool tokens, and GiB available behind the graphs."""
     for knobs, tokens, left in (({}, 141_312, 28.84), (DIED, 636_928, 13.35)):
-        told = foresee(setting(**knobs))
+        told = forecast_memory(setting(**knobs))
         assert told is not None
         assert told.weights_gib == pytest.approx(96.85, rel=0.01)
         assert told.kv_tokens == pytest.approx(tokens, rel=0.03)
@@ -90,7 +90,7 @@ def test_what_a_whole_rank_leaves_is_what_it_left() -> None:
 
 def test_the_pool_of_packed_rows_is_larger_than_planned_up_to_0_5_16() -> None:
     """0.5.16 plans 576 bytes for a row of 656, so that a step has less."""
-    before, after = (foresee(setting(version, **DIED)) for version in (V16, V17))
+    before, after = (forecast_memory(setting(version, **DIED)) for version in (V16, V17))
     assert before is not None
     assert after is not None
     assert before.kv_pool_gib / after.kv_pool_gib == pytest.approx((656 + 132) / (576 + 132), rel=0.001)
@@ -115,15 +115,16 @@ def test_what_died_is_marked_and_what_cannot_live_is_refused() -> None:
 
 
 def test_the_chunk_that_it_names_fits() -> None:
-    chunk = living_chunk(setting(**DIED))
-    assert chunk == 8192
-    told = foresee(setting(**{**DIED, "chunked_prefill_size": chunk}))
+    died = forecast_memory(setting(**DIED))
+    assert died is not None
+    assert died.fitting_chunk == 8192
+    told = forecast_memory(setting(**{**DIED, "chunked_prefill_size": died.fitting_chunk}))
     assert told is not None
     assert told.verdict == "fits"
 
 
 def test_groups_of_the_attention_share_the_chunk_and_the_requests() -> None:
-    alone = foresee(setting())
+    alone = forecast_memory(setting())
     node = {"tp_size": 8, "dp_size": 8, "dp_attention": True, "ep_size": 8}
     spec = RANK.default.model_copy(
         update={
@@ -131,7 +132,7 @@ def test_groups_of_the_attention_share_the_chunk_and_the_requests() -> None:
             "knobs": {**RANK.default.knobs, **node, "chunked_prefill_size": 8192, "max_running_requests": 16384},
         }
     )
-    whole = foresee(resolve(spec, SINGLE.roles[0], V16, HARDWARE["h200"]))
+    whole = forecast_memory(resolve(spec, SINGLE.roles[0], V16, HARDWARE["h200"]))
     assert alone is not None
     assert whole is not None
     assert (whole.step_tokens, whole.step_gib, whole.beside_gib) == (1024, alone.step_gib, alone.beside_gib)
@@ -150,11 +151,11 @@ def test_groups_of_the_attention_share_the_chunk_and_the_requests() -> None:
     ],
 )
 def test_what_was_not_read_is_not_told(knobs: dict[str, KnobValue]) -> None:
-    assert foresee(setting(**knobs)) is None
+    assert forecast_memory(setting(**knobs)) is None
 
 
 def test_other_gpus_are_not_told() -> None:
-    assert foresee(setting(hardware="b200")) is None
+    assert forecast_memory(setting(hardware="b200")) is None
 
 
 def test_a_prefill_out_of_memory_names_the_allocation_and_what_fits() -> None:

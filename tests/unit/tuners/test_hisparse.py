@@ -14,10 +14,11 @@ from dsabench.model.record import Measured, Metric
 from dsabench.model.space import legal
 from dsabench.reference.engine.sizes import SIZES
 from dsabench.runtimes.plan import role_specs
+from dsabench.sglang.memory_forecast import GIB
 from dsabench.sglang.models import WIDTHS
 from dsabench.study.next_boot import before_the_proposer
 from dsabench.tuners.hisparse import free_host_bytes, hit_rates, plan_hisparse, pool_of, ranks_per_host
-from dsabench.tuners.hisparse_memory import GIB, KV_BYTES, Demand, Rank
+from dsabench.tuners.hisparse_memory import KV_BYTES, Demand, Rank
 from dsakernels.kv_layout import PackedLayout
 from factories import make_record
 

@@ -266,7 +266,7 @@ def _tokenizer(target: LoadTarget, workload: Workload) -> Tokenizer:
         return NoTokenizer(target.vocab_size)
     if target.tokenizer == "bytes":
         return ByteTokenizer()
-    if DATASETS[workload.dataset].is_trace and workload.draw is None and target.vocab_size is not None:
+    if not workload.counts_text and target.vocab_size is not None:
         return NoTokenizer(target.vocab_size)
     raise InputError(
         f"workload {workload.name}: dataset {workload.dataset} counts tokens, and the tokenizer of {target.model} is not"
