@@ -25,9 +25,9 @@ budget: {confirm_boots: 0}
 """
 
 
-def record_of(tmp_path: Path, ttft_ms: float) -> tuple[dict, str]:
+def record_of(tmp_path: Path, ttft_ms: float, study: str = STUDY) -> tuple[dict, str]:
     config = tmp_path / "capacity.yaml"
-    config.write_text(STUDY.replace("TTFT", f"{ttft_ms:g}"))
+    config.write_text(study.replace("TTFT", f"{ttft_ms:g}"))
     command = [sys.executable, "-m", "dsabench", "sweep", str(config), "--results", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -60,3 +60,19 @@ def test_without_a_load_that_meets_it_there_is_no_capacity(tmp_path: Path) -> No
     assert [one["load"] for one in outcome["probes"]] == [16, 1]
     assert "capacity_concurrency" not in outcome["metrics"]
     assert any("not even the lowest load of the config (1) met the SLO" in one for one in outcome["warnings"])
+
+
+@pytest.mark.slow
+def test_a_rate_that_cannot_meet_it_any_more_is_stopped(tmp_path: Path) -> None:
+    """A hundred requests at once take many times their 150 ms; the server goes on with the next rate all the same."""
+    old = "num_prompts: 20, max_concurrency: 16,\n     slo: {ttft_ms: TTFT}, capacity: {lowest: 1, attainment: 0.8, probes: 4}"
+    new = "num_prompts: 100, request_rate: 1000,\n     slo: {e2e_ms: TTFT}, capacity: {lowest: 20, attainment: 0.8, probes: 2}"
+    assert old in STUDY
+    outcome, said = record_of(tmp_path, 150, STUDY.replace(old, new).replace("concurrency, dir", "req_s, dir"))
+    first, second = outcome["probes"]
+    assert first["load"] == 1000
+    assert first["stopped"]
+    assert first["attainment"] < 0.8
+    assert (second["load"], second["stopped"]) == (20, False)
+    assert outcome["metrics"]["completed"]["value"] == 100
+    assert "chat at 1000: stopped, at most " in said

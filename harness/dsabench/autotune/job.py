@@ -13,9 +13,9 @@ from dsabench.config.specs import StudyConfig, Tune
 from dsabench.emit.best_setting import against_default
 from dsabench.emit.fit import why_not_emitted
 from dsabench.errors import InputError
-from dsabench.evals.numerics import changed_numerics
 from dsabench.kernelbench.conductor import WorkerLine
 from dsabench.kernelbench.request import KernelBenchRequest
+from dsabench.model.numerics import changed_numerics
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.study_result import StudyResult
 from dsabench.model.verdict import Verdict

@@ -26,8 +26,8 @@ from dsabench.emit.kubernetes import helm_files, k8s_files, lws_files
 from dsabench.emit.shell_scripts import command_script, slurm_files
 from dsabench.emit.tables import read_tables
 from dsabench.errors import InputError, StoreError
-from dsabench.evals.numerics import changed_numerics
 from dsabench.model.hardware import accelerator
+from dsabench.model.numerics import changed_numerics
 from dsabench.model.runtime import labels_of
 from dsabench.model.tuned_table import StepsRule, TunedTable
 from dsabench.model.value import KnobValue

@@ -95,7 +95,7 @@ def _facts_table(dry_run: DryRun) -> Table:
         (f"{one.knob}={one.value} ({show_count(one.points, 'point')}): {one.line}" for one in space.never_runs),
     )
     add("memory", _memory_lines(dry_run))
-    add("objective", [_objective(config.objective)])
+    add("objective", [_objective(config.objective), *_not_proposed(config)])
     add("loads", map(_load, config.workloads))
     add("at the end", [_end(config)])
     return table
@@ -147,6 +147,14 @@ def _objective(objective: Objective) -> str:
     ]
     limited = f", with {' and '.join(limits)}" if limits else ""
     return f"{objective.direction} {objective.metric}{limited}"
+
+
+def _not_proposed(config: StudyConfig) -> Iterator[str]:
+    """The values that cannot win, since they change more than rounding and no eval asks."""
+    apart = [rule for rule in config.searched_space.forbid if rule not in config.space.forbid]
+    if config.objective.numerics == "same":
+        values = ", ".join(f"{knob}={value}" for rule in apart for knob, value in rule.items()) or "no value of an axis"
+        yield f"same numerics as the default: {values} {'is' if len(apart) < 2 else 'are'} measured only where `first` lists it, and cannot win"
 
 
 def _load(workload: Workload) -> str:

@@ -21,8 +21,8 @@ from dsabench.cli.tables import VerdictTable, titled
 from dsabench.config.load import load_eval
 from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.config.specs import StudyConfig
-from dsabench.evals.numerics import changed_numerics
 from dsabench.model.environment import Environment
+from dsabench.model.numerics import changed_numerics
 from dsabench.model.record import Failed, Measured, Record
 from dsabench.model.runtime import labels_of
 from dsabench.model.study_result import Ablation, ObjectiveScore, ScoredSetting, StudyResult, deciding

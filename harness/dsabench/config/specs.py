@@ -11,6 +11,7 @@ from dsabench.config.knob_types import KnobSettings
 from dsabench.config.runtime_kinds import reload_free_of
 from dsabench.errors import InputError
 from dsabench.model.hardware import HARDWARE, accelerator
+from dsabench.model.numerics import differs
 from dsabench.model.runtime import RuntimeKind, RuntimeSpec
 from dsabench.model.secrets import BEHAVIOUR_PREFIX, looks_secret
 from dsabench.model.study import Assignment, Budget, GateSpec, Objective, ProposerSpec, SearchSpace
@@ -178,6 +179,20 @@ class StudyConfig(Value):
     def gates_of_settings(self) -> tuple[GateSpec, ...]:
         """Those that every setting of the search answers."""
         return tuple(gate for gate in self.gates if gate.ask == "settings")
+
+    @property
+    def searched_space(self) -> SearchSpace:
+        """The space without the values that the objective lets not win, beside the base's own."""
+        if self.objective.numerics == "any":
+            return self.space
+        base = self.default.knobs
+        apart = tuple(
+            {axis.name: value}
+            for axis in self.space.axes
+            for value in axis.values
+            if differs(axis.name, base.get(axis.name), value)
+        )
+        return self.space.model_copy(update={"forbid": (*self.space.forbid, *apart)})
 
     @property
     def reload_free(self) -> frozenset[str]:

@@ -11,7 +11,7 @@ from dsabench.config.specs import StudyConfig
 from dsabench.emit.fit import gates_that_count, why_not_emitted
 from dsabench.errors import InputError
 from dsabench.evals.gate import recorded_gate
-from dsabench.evals.numerics import changed_numerics
+from dsabench.model.numerics import changed_numerics
 from dsabench.model.record import Measured, Record, Trial
 from dsabench.model.runtime import RuntimeSpec, labels_of
 from dsabench.model.tuned_table import GateEvidence

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from dsabench.load.draw.prompts import draw_prompts, draw_rehearsal
 from dsabench.load.drive import send_plan
 from dsabench.load.judge.machine_use import MachineUse, machine_use
+from dsabench.load.judge.reach import ReachCheck, latest_ends_s
 from dsabench.load.judge.validity import FAILED_SHARE_MAX, ClientHealth, judge_client, refuse_failures, typical_times
 from dsabench.load.plan import ClosedLoop, LoadPlan, Pacing, RequestTimeouts
 from dsabench.load.read.chat_history import follow_up_of
@@ -80,20 +81,27 @@ async def run_load_test(
     *,
     on_progress: Callable[[int, int], None],
     observer: MachineSampler | None = None,
+    least_attainment: float | None = None,
 ) -> LoadRun:
     """Send the workload and keep what came back. `on_progress` is told (ended, all) a few times a second.
+
+    With `least_attainment` the load is stopped once it is certain that a smaller share of the requests meets the SLO.
 
     `observer` is begun and ended with the load itself: what is drawn before it and read after it is not in it. Cancellation
     closes every connection.
 
     Raises:
         TrialFault: more than `FAILED_SHARE_MAX` of the requests failed; carries the commonest error.
+        OutOfReach: the share of `least_attainment` is.
         InputError: see `draw_prompts`.
 
     """
     drawn = await asyncio.to_thread(draw_prompts, target, workload)
     prompts = drawn.measured
     plan = _plan(target, workload, prompts, pacing_for(workload, drawn))
+    if least_attainment is not None and workload.slo is not None:
+        latest_s = latest_ends_s(workload.slo, plan.pacing, asked_tokens(target.options, prompts))
+        on_progress = _both(on_progress, ReachCheck(latest_s, least_attainment))
     async with _observed_by(observer):
         driven = await send_plan(plan, on_progress=on_progress)
     recording = driven.recording
@@ -106,6 +114,14 @@ async def run_load_test(
     if observer is None:
         return run
     return replace(run, machine=machine_use(observer, recording.start_ns / 1e9, samples), unobserved=observer.fault)
+
+
+def _both(on_progress: Callable[[int, int], None], check: ReachCheck) -> Callable[[int, int], None]:
+    def tell(ended: int, of: int) -> None:
+        on_progress(ended, of)
+        check.told(ended)
+
+    return tell
 
 
 @asynccontextmanager

@@ -37,6 +37,8 @@ async def output_of(*argv: str, timeout_s: float = 10.0) -> str | None:
 
 _CPUINFO = Path("/proc/cpuinfo")
 _MEMINFO = Path("/proc/meminfo")
+_CGROUP = Path("/proc/self/cgroup")
+_CGROUPS = Path("/sys/fs/cgroup")
 _QUERY = ("nvidia-smi", "--query-gpu=index,uuid,name,memory.total,driver_version", "--format=csv,noheader,nounits")
 
 
@@ -50,7 +52,7 @@ async def _hardware(all_rows: list[list[str]]) -> Hardware:
     return Hardware(
         cpu=cpu_name(_read(_CPUINFO)),
         cpu_cores=len(os.sched_getaffinity(0)),
-        memory_mib=memory_mib(_read(_MEMINFO)),
+        memory_mib=min([memory_mib(_read(_MEMINFO)), *memory_limits_mib(_read(_CGROUP), _CGROUPS)]),
         gpus=tuple(Gpu(name=name, memory_mib=int(memory), uuid=uuid) for _, uuid, name, memory, _ in rows),
         driver=rows[0][4] if rows else None,
         cuda=cuda_version(await output_of("nvidia-smi") or "") if rows else None,
@@ -75,6 +77,14 @@ def memory_mib(meminfo: str) -> int:
     """Installed memory, rounded to whole GiB because the kernel's own part differs from boot to boot."""
     match = re.search(r"^MemTotal:\s+(\d+) kB", meminfo, re.MULTILINE)
     return max(1, round(int(match[1]) / 2**20)) * 1024 if match else 0
+
+
+def memory_limits_mib(cgroup: str, mounted: Path) -> list[int]:
+    """What the control groups of this process (version 2) allow it, as of a container: its own and those around it, in whole GiB."""
+    own = re.search(r"^0::/(.*)$", cgroup, re.MULTILINE)
+    places = [] if own is None else [mounted / own[1], *(mounted / own[1]).parents]
+    limits = [_read(place / "memory.max").strip() for place in places if place.is_relative_to(mounted)]
+    return [max(1, int(limit) // 2**30) * 1024 for limit in limits if limit.isdigit()]
 
 
 def cuda_version(table: str) -> str | None:

@@ -35,6 +35,8 @@ class LoadProbe(Value):
     attainment: float | None = None
     """Share of the requests that met the SLO; None if the load failed."""
     fault: str | None = None
+    stopped: bool = False
+    """Whether the load was stopped as soon as it could not meet the SLO any more: `attainment` is the most that it could have reached."""
 
     @model_validator(mode="after")
     def _one_outcome(self) -> Self:
@@ -45,4 +47,6 @@ class LoadProbe(Value):
     @property
     def words(self) -> str:
         """Such as `12: 97 %`."""
-        return f"{self.load:g}: {self.fault if self.attainment is None else f'{100 * self.attainment:.0f} %'}"
+        if self.attainment is None:
+            return f"{self.load:g}: {self.fault}"
+        return f"{self.load:g}: {'at most ' if self.stopped else ''}{100 * self.attainment:.0f} %"

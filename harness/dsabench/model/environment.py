@@ -21,6 +21,7 @@ class Hardware(Value):
     cpu_cores: int
     """Cores that this process may run on (its affinity), not all cores of the machine."""
     memory_mib: int
+    """Installed, or what the control group of this process allows, if that is less."""
     gpus: tuple[Gpu, ...] = ()
     driver: str | None = None
     cuda: str | None = None

@@ -95,6 +95,10 @@ class Objective(Value):
     metric: str
     direction: Literal["maximize", "minimize"]
     constraints: tuple[MetricLimit, ...] = ()
+    numerics: Literal["any", "same"] = "any"
+    """`same` lets only settings win that compute as the default does up to rounding. The others are not proposed; what `first` lists of
+    them is measured and stands beside, as `accuracy unproven`. For studies without an eval, as on random weights.
+    """
 
     @property
     def sign(self) -> float:

@@ -14,10 +14,11 @@ from typing import NamedTuple
 from dsabench.config.specs import StudyConfig
 from dsabench.model.environment import without_serials
 from dsabench.model.metrics import METRICS
+from dsabench.model.numerics import other_precision
 from dsabench.model.record import Failed, Measured, Record
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.study import MetricLimit, Objective
-from dsabench.model.study_result import ObjectiveScore, ScoredSetting
+from dsabench.model.study_result import GateRefusal, ObjectiveScore, ScoredSetting
 from dsabench.model.verdict import ABLATE_BOOTS_MIN, BOOTS_MIN, Verdict
 from dsabench.results.machines import clock_words, low_clocks, machine_name, machines_of
 from dsabench.results.study_records import StudyRecords, describe, spent
@@ -474,11 +475,19 @@ def scored_settings(records: StudyRecords, round_: int) -> list[ScoredSetting]:
             of_loads = records.of_setting(spec, "search", round_)
             first = [one[0] for one in of_loads.values()]
             boot_s, trials_s = (math.fsum(seconds for _, seconds in part) for part in spent(first))
-            score = score_setting(records.config.objective, of_loads, levels).refused(records.refusals.get(spec.id))
+            score = score_setting(records.config.objective, of_loads, levels)
+            score = score.refused(records.refusals.get(spec.id) or unproven(records.config, spec))
             fault = None if score.value is not None else _fault_of(first)
             limits = frozenset(one.bottleneck.limit for one in first if one.bottleneck and one.bottleneck.limit)
             found.append(ScoredSetting(spec, describe(records, spec), score, fault, boot_s, trials_s, limits))
     return found
+
+
+def unproven(config: StudyConfig, spec: RuntimeSpec) -> GateRefusal | None:
+    """Why a setting cannot win where the objective asks for the default's numerics; None if it can."""
+    if config.objective.numerics == "any" or not (knobs := other_precision(config.default, spec)):
+        return None
+    return GateRefusal(1.0, f"accuracy unproven: {', '.join(knobs)}")
 
 
 def _fault_of(records: Iterable[Record]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from dsabench.errors import TrialFault
+from dsabench.load.judge.reach import OutOfReach
 from dsabench.model.capacity import CapacitySearch, LoadProbe
 from dsabench.model.workload import Workload
 
@@ -32,7 +33,8 @@ async def find_capacity(workload: Workload, attainment_at: Callable[[float], Awa
     are next to each other.
 
     The two are searched from `start` in steps; without it they are the highest load and the lowest one, unless the highest meets
-    the SLO. A load under which requests fail or time out does not meet it.
+    the SLO. A load under which requests fail or time out does not meet it, nor one that was stopped because it
+    could not any more.
 
     Args:
         workload: with `capacity`.
@@ -57,6 +59,10 @@ async def find_capacity(workload: Workload, attainment_at: Callable[[float], Awa
             if fault.kind not in _TOO_MUCH or load == search.lowest:
                 raise
             probes.append(LoadProbe(load=load, fault=fault.kind))
+            broken = load
+            continue
+        except OutOfReach as missed:
+            probes.append(LoadProbe(load=load, attainment=missed.at_most, stopped=True))
             broken = load
             continue
         probes.append(LoadProbe(load=load, attainment=attainment))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from dsabench.errors import InputError, TrialFault
 from dsabench.evals.gate import compare_scored, undecided
 from dsabench.evals.gate_plan import plan_gate
-from dsabench.evals.numerics import changed_numerics
+from dsabench.model.numerics import changed_numerics
 from dsabench.model.record import Failed, Record
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.study import GateSpec

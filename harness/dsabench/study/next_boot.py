@@ -12,7 +12,7 @@ from itertools import chain, count
 
 from dsabench.config.runtime_kinds import boot_of
 from dsabench.config.specs import StudyConfig
-from dsabench.evals.numerics import changed_numerics
+from dsabench.model.numerics import changed_numerics
 from dsabench.model.record import Phase, Trial
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.space import canonical, completed, is_legal, legal
@@ -255,10 +255,11 @@ def observations(records: StudyRecords, round_: int) -> list[Observation]:
 
 
 def observation_of(records: StudyRecords, spec: RuntimeSpec, scored: ScoredSetting | None = None) -> Observation | None:
-    """A setting as proposers see it, without a score under way; None for a default outside the space."""
+    """A setting as proposers see it, without a score under way; None for one outside the space that is searched."""
     config, base = records.config, records.config.default.knobs
-    assignment = canonical(config.space, base, spec.knobs)
-    if not is_legal(config.space, base, assignment):
+    space = config.searched_space
+    assignment = canonical(space, base, spec.knobs)
+    if not is_legal(space, base, assignment):
         return None
     if scored is None:
         return Observation(assignment, None)

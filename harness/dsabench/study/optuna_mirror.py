@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
-from dsabench.evals.numerics import changed_numerics
+from dsabench.model.numerics import changed_numerics
 from dsabench.model.record import Record
 from dsabench.model.space import canonical
 from dsabench.model.study_result import ScoredSetting

@@ -73,7 +73,7 @@ class SpaceCheck:
 
 def check_space(config: StudyConfig, refuse: Refuse) -> SpaceCheck:
     """Count the space and check its points. A runtime without rules refuses nothing."""
-    space, base = config.space, config.default.knobs
+    space, base = config.searched_space, config.default.knobs
     default = int(base_assignment(space, base) is None)  # the default boots even if it lies outside the space
     size = count(space, base)
     per_boot = size / max(count(_without_reload_free(config), base), 1)
@@ -101,7 +101,7 @@ def check_space(config: StudyConfig, refuse: Refuse) -> SpaceCheck:
 
 def _without_reload_free(config: StudyConfig) -> SearchSpace:
     """The space of what needs a boot of its own."""
-    space, free = config.space, config.reload_free
+    space, free = config.searched_space, config.reload_free
     axes = tuple(axis for axis in space.axes if axis.name not in free)
     return space.model_copy(
         update={"axes": axes, "forbid": tuple(rule for rule in space.forbid if not free & rule.keys())}
@@ -155,7 +155,7 @@ def check_overruled(config: StudyConfig, passed: Sequence[Assignment], annotate:
 
 def sample(config: StudyConfig) -> tuple[list[Assignment], bool]:
     """The points of the space and whether they are complete. Of a large space, a sample."""
-    points = list(islice(legal(config.space, config.runtime.base), LISTED + 1))
+    points = list(islice(legal(config.searched_space, config.runtime.base), LISTED + 1))
     if len(points) <= LISTED:
         return points, True
     return list(islice(_drawn(config), LISTED)), False
@@ -164,7 +164,7 @@ def sample(config: StudyConfig) -> tuple[list[Assignment], bool]:
 def _drawn(config: StudyConfig) -> Iterator[Assignment]:
     rng = generator(config.proposer.seed)
     for _ in range(_DRAWS):
-        point = draw(config.space, config.runtime.base, rng)
+        point = draw(config.searched_space, config.runtime.base, rng)
         if point is not None:
             yield point
 

@@ -17,6 +17,7 @@ from typing import TypeVar
 from dsabench.config.runtime_kinds import reload_free_of, runtime_kinds
 from dsabench.doctor.load_watch import watch_load
 from dsabench.errors import InputError, StoreError, TrialFault
+from dsabench.load.judge.reach import OutOfReach
 from dsabench.load.judge.summary import summarise
 from dsabench.load.judge.validity import ServerInfoPair
 from dsabench.load.load_test import LoadRun, Rehearsal, rehearse, run_load_test, warm_up
@@ -209,7 +210,8 @@ async def _measure(
     """Measure and store the samples."""
     trial = planned.trial
     if trial.workload.capacity is None:
-        seen = await _measure_load(session, server, trial, others)
+        rehearsal = await _prepared(server, trial)
+        seen = await _measure_load(session, server, trial, others, rehearsal=rehearsal)
     else:
         seen = await _measure_capacity(session, server, trial, others)
     name = samples_name(trial.id, session.environment.fingerprint, planned.occasion)
@@ -223,25 +225,35 @@ async def _measure_capacity(
     """The load test at the highest load that meets the SLO, with that load as a metric and every probe in the record; at the lowest
     load if none does.
     """
-    workload, tried = trial.workload, dict[float, _MeasuredLoad]()
-    assert workload.capacity is not None, "only such a workload comes here"
+    workload, search, tried = trial.workload, trial.workload.capacity, dict[float, _MeasuredLoad]()
+    assert search is not None, "only such a workload comes here"
+    rehearsed: Rehearsal | None = None
 
     async def attainment_at(load: float) -> float:
+        nonlocal rehearsed
         probe = Trial(runtime=trial.runtime, workload=workload.at_load(load))
         # The shapes of requests are the same at every rate.
-        done = (one.rehearsal for one in tried.values() if workload.request_rate is not None and one.rehearsal.passes_s)
-        rehearsed = next(done, None)
-        tried[load] = await _measure_load(session, server, probe, others, rehearsed)
+        earlier = None if workload.request_rate is None else rehearsed
+        rehearsed = await _prepared(server, probe, earlier)
+        # The lowest load is what is measured where none meets the SLO.
+        least = None if load == search.lowest else search.attainment
+        try:
+            tried[load] = await _measure_load(
+                session, server, probe, others, rehearsal=rehearsed, least_attainment=least
+            )
+        except OutOfReach as missed:
+            session.observer.note(f"  {workload.name} at {load:g}: stopped, {missed}")
+            raise
         met = tried[load].measured.metrics.get("slo_attainment")
         attainment = 0.0 if met is None else met.value  # what was not observed proves nothing
         session.observer.note(f"  {workload.name} at {load:g}: {attainment:.0%} met the SLO")
         return attainment
 
     load, probes = await find_capacity(workload, attainment_at)
-    chosen = tried[workload.capacity.lowest if load is None else load]
+    chosen = tried[search.lowest if load is None else load]
     metrics, said = dict(chosen.measured.metrics), list(chosen.measured.warnings)
     if load is None:
-        said.append(f"not even the lowest load of the config ({workload.capacity.lowest:g}) met the SLO")
+        said.append(f"not even the lowest load of the config ({search.lowest:g}) met the SLO")
     else:
         metrics[CAPACITY_METRICS[workload.load_key]] = Metric(value=load, n=len(probes))
     if load == getattr(workload, workload.load_key):
@@ -256,7 +268,6 @@ class _MeasuredLoad:
 
     measured: Measured
     samples: tuple[RequestSample, ...]
-    rehearsal: Rehearsal
 
 
 async def _measure_load(
@@ -264,11 +275,18 @@ async def _measure_load(
     server: Server,
     trial: Trial,
     others: ForeignProcesses | None,
-    rehearsed: Rehearsal | None = None,
+    *,
+    rehearsal: Rehearsal,
+    least_attainment: float | None = None,
 ) -> _MeasuredLoad:
-    """`rehearsed` is the rehearsal where this server has had it."""
+    """Measure on a server that is prepared.
+
+    Raises:
+        OutOfReach: a smaller share than `least_attainment` meets the SLO.
+
+    """
     begun = None if others is None else others.now()
-    seen = await stop_if_server_dies(server, _load(session, server, trial, rehearsed))
+    seen = await stop_if_server_dies(server, _load(session, server, trial, least_attainment))
     ended = None if others is None else others.now()
     foreign = None if begun is None or ended is None else begun | ended
     try:
@@ -280,18 +298,18 @@ async def _measure_load(
     said = (
         *measured.warnings,
         *_otherwise_than_asked(server),
-        seen.rehearsal.warning,
+        rehearsal.warning,
         warn_of_others(seen.others_share),
         _warn_of_foreign(foreign),
     )
     gpus = session.runtime.gpus(trial.runtime)
-    metrics = {**measured.metrics, **_rehearsed(seen.rehearsal)}
+    metrics = {**measured.metrics, **_rehearsed(rehearsal)}
     metrics |= gpu_cost(measured.metrics, gpus, session.price_per_gpu_hour)
     if foreign is not None:
         metrics["gpu.foreign_processes"] = Metric(value=len(foreign), n=len(server.gpus))
     warnings = tuple(warning for warning in said if warning is not None)
     update = {"metrics": metrics, "warnings": warnings, "bottleneck": seen.bottleneck}
-    return _MeasuredLoad(measured.model_copy(update=update), seen.run.samples, seen.rehearsal)
+    return _MeasuredLoad(measured.model_copy(update=update), seen.run.samples)
 
 
 def gpu_cost(metrics: Mapping[str, Metric], gpus: int, price_per_gpu_hour: float | None) -> dict[str, Metric]:
@@ -326,7 +344,6 @@ class _LoadResult:
     """The result of one load test and its circumstances."""
 
     run: LoadRun
-    rehearsal: Rehearsal
     others_share: float
     """Share of the cores that other processes used during the load."""
     view: ServerInfoPair
@@ -335,14 +352,23 @@ class _LoadResult:
     """What limited the server meanwhile."""
 
 
-async def _load(session: TrialSession, server: Server, trial: Trial, rehearsed: Rehearsal | None = None) -> _LoadResult:
-    """Flush, warm up or rehearse unless it was `rehearsed`, flush again (so that no prompt is cached), measure."""
+async def _prepared(server: Server, trial: Trial, earlier: Rehearsal | None = None) -> Rehearsal:
+    """Flush, then warm up, or rehearse where the runtime compiles on first use and it was not done `earlier`."""
+
+    async def prepare() -> Rehearsal:
+        target = _target(server, trial)
+        await server.flush()
+        if not runtime_kinds()[trial.runtime.kind].compiles_on_first_use:
+            await warm_up(target, trial.workload)
+            return Rehearsal()
+        return earlier or await rehearse(target, trial.workload, server.flush)
+
+    return await stop_if_server_dies(server, prepare())
+
+
+async def _load(session: TrialSession, server: Server, trial: Trial, least_attainment: float | None) -> _LoadResult:
+    """Flush, so that no prompt is cached, and measure."""
     target = _target(server, trial)
-    await server.flush()
-    if not runtime_kinds()[trial.runtime.kind].compiles_on_first_use:
-        await warm_up(target, trial.workload)
-    elif rehearsed is None:
-        rehearsed = await rehearse(target, trial.workload, server.flush)
     await server.flush()
     info = await server.info()
     mark = (MARK, server.boot)
@@ -351,7 +377,11 @@ async def _load(session: TrialSession, server: Server, trial: Trial, rehearsed: 
     async with watch_load(server, info) as watch:
         try:
             run = await run_load_test(
-                target, trial.workload, on_progress=session.observer.requests_done, observer=sampler
+                target,
+                trial.workload,
+                on_progress=session.observer.requests_done,
+                observer=sampler,
+                least_attainment=least_attainment,
             )
         except TrialFault as fault:
             # Broken connections are a symptom. If another process answers now, the restart is the cause.
@@ -361,9 +391,7 @@ async def _load(session: TrialSession, server: Server, trial: Trial, rehearsed: 
             raise TrialFault("server_restarted", message, stage="load", transient=True) from fault
     others_share = CpuSnapshot.now(session.cores, mark).others_share(before)
     view = ServerInfoPair(info, await server.info())
-    return _LoadResult(
-        run, rehearsed or Rehearsal(), others_share, view, None if watch is None else watch.bottleneck(run)
-    )
+    return _LoadResult(run, others_share, view, None if watch is None else watch.bottleneck(run))
 
 
 def _rehearsed(rehearsal: Rehearsal) -> dict[str, Metric]:

@@ -8,7 +8,7 @@ import yaml
 from dsabench.config.load import load_launch, load_study
 from dsabench.emit.fit import why_not_emitted
 from dsabench.errors import ConfigError
-from dsabench.evals.numerics import changed_numerics
+from dsabench.model.numerics import changed_numerics
 from dsabench.model.runtime import labels_of
 from dsabench.model.space import legal
 from dsabench.runtimes.kinds import make_runtime

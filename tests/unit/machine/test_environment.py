@@ -12,6 +12,7 @@ from dsabench.machine.environment import (
     commit_of,
     cpu_name,
     cuda_version,
+    memory_limits_mib,
     memory_mib,
     output_of,
 )
@@ -109,3 +110,16 @@ async def test_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert await commit_of(tmp_path) == f"{commit}+dirty"
     monkeypatch.setenv("PATH", "/nowhere")
     assert await commit_of(tmp_path) is None
+
+
+def test_memory_is_at_most_what_the_control_groups_allow(tmp_path):
+    inner = tmp_path / "box" / "job"
+    inner.mkdir(parents=True)
+    (tmp_path / "box" / "memory.max").write_text(f"{130 * 2**30}\n")
+    (inner / "memory.max").write_text("max\n")
+    told = "9:name=systemd:/\n4:memory:/other\n0::/box/job\n"
+    assert memory_limits_mib(told, tmp_path) == [130 * 1024]
+    (inner / "memory.max").write_text(f"{126 * 2**30 + 5}\n")
+    assert memory_limits_mib(told, tmp_path) == [126 * 1024, 130 * 1024]
+    assert memory_limits_mib("4:memory:/other\n", tmp_path) == []
+    assert memory_limits_mib("0::/gone\n", tmp_path / "nowhere") == []

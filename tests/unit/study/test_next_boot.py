@@ -477,3 +477,31 @@ def test_another_machine_that_has_nothing_to_search_needs_no_default(config: Stu
     while (step := next_boot(ledger, strategy)) is not None:
         take_on(ledger, step, "a", 100.0)
     assert next_boot(on_machine(ledger, "b"), strategy) is None
+
+
+OTHER_DTYPE = STUDY.replace("axes: {", "axes: {kv_cache_dtype: [fp8_e4m3, bfloat16], ").replace(
+    "proposer:", "first: [{kv_cache_dtype: bfloat16}]\nproposer:"
+)
+
+
+def test_what_computes_otherwise_stands_beside_and_cannot_win(tmp_path) -> None:
+    """A listed setting in another precision is measured, is told as unproven however fast it is, and no such one is proposed."""
+    free = load_study(tmp_path, OTHER_DTYPE)
+    bound = load_study(tmp_path, OTHER_DTYPE.replace("direction: maximize", "direction: maximize, numerics: same"))
+    found = {}
+    for name, study in (("free", free), ("bound", bound)):
+        ledger = StudyRecords(study, ENVIRONMENT.fingerprint, ())
+        steps = search_all(ledger, [100.0, 900.0, *itertools.repeat(110.0, 99)])
+        best = challenger(ledger, 0)
+        assert best is not None
+        found[name] = ([one.label for one in steps], best.spec.knobs["kv_cache_dtype"])
+        beside = scored_settings(ledger, 0)[1].score
+        assert beside.value == pytest.approx(900.0)
+        assert beside.why_not == (None if study is free else "accuracy unproven: kv_cache_dtype")
+    assert found["free"][1] == "bfloat16"
+    assert found["bound"][1] == "fp8_e4m3"
+    assert len(found["free"][0]) == 8
+    assert found["bound"][0][1] == "kv_cache_dtype=bfloat16"
+    assert sum("bfloat16" in label for label in found["bound"][0]) == 1
+    assert len(found["bound"][0]) == 5
+    assert check_space(bound, refuse_nothing).settings == 4

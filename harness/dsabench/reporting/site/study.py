@@ -33,6 +33,7 @@ from dsabench.results.scores import (
     outdoes,
     rank_key,
     score_setting,
+    unproven,
     worst_regrets,
 )
 from dsabench.results.study_records import assignment_of, measured_default, settle
@@ -249,7 +250,10 @@ class Study:
 
     def score(self, setting: Setting, round_: int | None = None) -> ObjectiveScore:
         """As the study itself scores what its search tried, of the latest round; of boots without a search, their mean."""
-        return self._score(setting, round_).refused(self.refusals.get(setting.spec.id))
+        refusal = self.refusals.get(setting.spec.id)
+        if refusal is None and self.config is not None:
+            refusal = unproven(self.config, setting.spec)
+        return self._score(setting, round_).refused(refusal)
 
     def _score(self, setting: Setting, round_: int | None) -> ObjectiveScore:
         rounds = setting.search_rounds()

@@ -129,7 +129,7 @@ def task_of(config: StudyConfig) -> SearchTask:
     most = config.budget.max_trials
     settings = None if most is None else -(-most // len(config.workloads))
     return SearchTask(
-        config.space,
+        config.searched_space,
         config.runtime.base,
         config.proposer.seed,
         config.objective.direction,
