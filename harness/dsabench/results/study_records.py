@@ -172,9 +172,13 @@ class StudyRecords:
         return max((*recorded, *reserved), default=-1) + 1
 
     def settled(self, trial: AnyTrial, phase: Phase, round_: int) -> tuple[Record, ...]:
-        """The records that count, one per boot. After a transient fault only its single retry counts."""
+        """The records that count, one per boot. After a transient fault only its single retry counts; of a turn that began again on
+        another machine, only its last boot.
+        """
         of_phase = [r for r in self._all.get(trial.id, ()) if r.phase == phase and r.round == round_]
-        return tuple(settle(sorted(of_phase, key=lambda r: r.occasion)))
+        found = list(settle(sorted(of_phase, key=lambda r: r.occasion)))
+        last = {one.turn: one for one in found}
+        return tuple(one for one in found if one.turn is None or one is last[one.turn])
 
     def searched(self, round_: int) -> Mapping[str, Assignment]:
         """Spec id → assignment of every setting with a search record of this round, in the order first measured."""
@@ -199,9 +203,18 @@ class StudyRecords:
         return [workload for workload in self.config.workloads_of(phase) if len(settled[workload.name]) < boots]
 
     def left(
-        self, spec: RuntimeSpec, phase: Phase, round_: int, boots: int = 1, turns: range | None = None
+        self,
+        spec: RuntimeSpec,
+        phase: Phase,
+        round_: int,
+        boots: int = 1,
+        turns: range | None = None,
+        *,
+        again: Container[int | None] = (),
     ) -> list[Workload]:
-        """The missing workloads that no other process has reserved; of a confirmation, among the boots of these turns."""
+        """The missing workloads that no other process has reserved; of a confirmation, among the boots of these turns, without those
+        that begin `again`.
+        """
         under_way = [
             one for one in self.under_way(phase, round_) if turns is None or one.turn is None or one.turn in turns
         ]
@@ -211,6 +224,7 @@ class StudyRecords:
             trial, found = Trial(runtime=spec, workload=workload).id, settled[workload.name]
             if turns is not None:  # old records have no turn; theirs is their place
                 found = tuple(r for place, r in enumerate(found) if (place if r.turn is None else r.turn) in turns)
+            found = tuple(record for record in found if record.turn not in again)
             return len(found) + sum(one.trial == trial for one in under_way)
 
         return [workload for workload in self.config.workloads_of(phase) if had(workload) < boots]

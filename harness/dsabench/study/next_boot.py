@@ -6,9 +6,10 @@ The choice depends on the records alone, so an interrupted study continues where
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, count
+from itertools import chain, count, product
 
 from dsabench.config.runtime_kinds import boot_of
 from dsabench.config.specs import StudyConfig
@@ -123,19 +124,39 @@ def boots_in_turns(
     """The boots that the sides lack, each with the number of its pair. A side is given with the turns in which its boots count; None
     counts them all.
     """
+    again = _left_elsewhere(records, round_, phase, [spec for spec, _ in sides], turns)
     for pair in range(len(turns)):
         for spec, counted in sides if pair % 2 == 0 else reversed(sides):
-            left = records.left(spec, phase, round_, pair + 1, counted)
+            left = records.left(spec, phase, round_, pair + 1, counted, again=again)
             if left:
-                turn = _first_turn_without(records, Trial(runtime=spec, workload=left[0]), round_, phase, turns.start)
+                trial = Trial(runtime=spec, workload=left[0])
+                taken = _turns_taken(records, trial, round_, phase) - again
+                turn = next(turn for turn in count(turns.start) if turn not in taken)
                 yield pair, BootPlan(spec, tuple(left), phase, describe(records, spec), turn=turn)
 
 
-def _first_turn_without(records: StudyRecords, trial: Trial, round_: int, phase: Phase, first: int) -> int:
-    """The turn of the next boot. If the record of an earlier turn was lost, the boot takes that turn."""
+def _turns_taken(records: StudyRecords, trial: Trial, round_: int, phase: Phase) -> set[int | None]:
+    """The turns that have a boot. If the record of an earlier turn was lost, the next boot takes that turn."""
     taken = {record.turn for record in records.settled(trial, phase, round_)}
-    taken |= {one.turn for one in records.under_way(phase, round_) if one.trial == trial.id}
-    return next(turn for turn in count(first) if turn not in taken)
+    return taken | {one.turn for one in records.under_way(phase, round_) if one.trial == trial.id}
+
+
+def _left_elsewhere(
+    records: StudyRecords, round_: int, phase: Phase, specs: Sequence[RuntimeSpec], turns: range
+) -> frozenset[int]:
+    """Turns that began on another machine and lack a side: they begin again here, since the boots of a turn are compared."""
+    if records.machine is None:
+        return frozenset()
+    machines, had = defaultdict[int, set[str]](set), defaultdict[int, int](int)
+    workloads = records.config.workloads_of(phase)
+    for spec, workload in product(specs, workloads):
+        of_turn = {one.turn: one for one in records.settled(Trial(runtime=spec, workload=workload), phase, round_)}
+        for turn in turns:
+            if (record := of_turn.get(turn)) is not None:
+                machines[turn].add(machine_name(record.environment))
+                had[turn] += 1
+    wanted = len(specs) * len(workloads)
+    return frozenset(turn for turn in turns if 0 < had[turn] < wanted and records.machine not in machines[turn])
 
 
 def final_choice(finalists: Sequence[Finalist]) -> Finalist | None:

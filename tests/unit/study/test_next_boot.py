@@ -8,7 +8,7 @@ from dsabench.config.runtime_kinds import boot_of
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
 from dsabench.model.record import Failed, Measured, Metric, Outcome
-from dsabench.model.runtime import refuse_nothing
+from dsabench.model.runtime import RuntimeSpec, refuse_nothing
 from dsabench.model.space import legal
 from dsabench.results.scores import judge, scored_settings
 from dsabench.results.study_records import BootReservation, ReservedTrial, StudyRecords
@@ -431,7 +431,7 @@ def take_on(ledger: StudyRecords, step: BootPlan, machine: str, value: float, ou
             spec=trial.runtime, workload=trial.workload, occasion=planned.occasion, phase=planned.phase, boot=boot,
             value=value, outcome=outcome, minute=at,
         )  # fmt: skip
-        ledger.add(record.model_copy(update={"environment": there}))
+        ledger.add(record.model_copy(update={"environment": there, "turn": planned.turn}))
 
 
 def test_on_another_machine_the_default_comes_first_and_settings_are_compared_by_it(config: StudyConfig) -> None:
@@ -477,6 +477,50 @@ def test_another_machine_that_has_nothing_to_search_needs_no_default(config: Stu
     while (step := next_boot(ledger, strategy)) is not None:
         take_on(ledger, step, "a", 100.0)
     assert next_boot(on_machine(ledger, "b"), strategy) is None
+
+
+def confirm_on(ledger: StudyRecords, best: RuntimeSpec, machine: str, boots: int) -> list[tuple[str, int | None]]:
+    """Boot the next ones of the confirmation on a machine, the best setting a fifth faster; returns their (label, turn)."""
+    told = []
+    for _ in range(boots):
+        step = next_confirm_boot(on_machine(ledger, machine), 0, best)
+        assert step is not None
+        told.append((step.label, step.turn))
+        take_on(ledger, step, machine, 120.0 if step.spec == best else {"a": 100.0, "b": 50.0}[machine])
+    return told
+
+
+def test_a_pair_that_a_change_of_machines_cuts_in_two_begins_again(config: StudyConfig) -> None:
+    config = config.model_copy(update={"budget": config.budget.model_copy(update={"confirm_boots": 3})})
+    ledger = on_machine(StudyRecords(config, ENVIRONMENT.fingerprint, ()), "a")
+    strategy = make_proposer(config)
+    for value in (100.0, 120.0):
+        take_on(ledger, next_boot(ledger, strategy), "a", value)
+    best = challenger(ledger, 0)
+    assert best is not None
+    first = confirm_on(ledger, best.spec, "a", 1)
+    assert first == [("default", 0)]
+    # On another machine the default's boot has no partner; the pairs after it are whole.
+    rest = confirm_on(ledger, best.spec, "b", 6)
+    assert sorted(rest, key=lambda one: (one[1], one[0] != "default")) == [
+        (label, turn) for turn in range(3) for label in ("default", best.label)
+    ]
+    assert next_confirm_boot(ledger, 0, best.spec) is None
+    verdict = next(one for one in judge(ledger, best.spec, 0).verdicts if one.workload == "one")
+    assert (verdict.n_base, verdict.n_candidate) == (3, 3)
+    assert verdict.effect == pytest.approx(120 / 50 - 1)
+
+
+def test_a_whole_pair_of_another_machine_stays(config: StudyConfig) -> None:
+    ledger = on_machine(StudyRecords(config, ENVIRONMENT.fingerprint, ()), "a")
+    strategy = make_proposer(config)
+    for value in (100.0, 120.0):
+        take_on(ledger, next_boot(ledger, strategy), "a", value)
+    best = challenger(ledger, 0)
+    assert best is not None
+    assert [turn for _, turn in confirm_on(ledger, best.spec, "a", 2)] == [0, 0]
+    assert [turn for _, turn in confirm_on(ledger, best.spec, "b", 2)] == [1, 1]
+    assert next_confirm_boot(ledger, 0, best.spec) is None
 
 
 OTHER_DTYPE = STUDY.replace("axes: {", "axes: {kv_cache_dtype: [fp8_e4m3, bfloat16], ").replace(
