@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 _TABLES = "table"
-EmitForm = Literal["command", "compose", "helm", "k8s", "lws", "slurm", "flags", "plugin", "patch"]
+EmitForm = Literal["command", "compose", "helm", "k8s", "lws", "slurm", "flags", "text", "plugin", "patch"]
 
 
 class TablesOrCommand(TyperGroup):

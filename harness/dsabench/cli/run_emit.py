@@ -9,13 +9,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import dsabench
 from dsabench.cli.emit import EmitForm
 from dsabench.emit.expiry import examine, installed_at, installed_here
+from dsabench.emit.fit import require_emittable
 from dsabench.emit.importable import broken_by_patch, import_changed
 from dsabench.emit.patch import Patch, apply_patch, changed_since, plan_patch, require_writable, revert_patch, state_of
 from dsabench.emit.tables import File, read_delivered, read_tables
 from dsabench.emit.tree import Tree, find_tree
-from dsabench.errors import DsabenchError, InputError
+from dsabench.errors import DsabenchError, InputError, StoreError
 from dsabench.signals import run_loop
 
 
@@ -59,6 +61,8 @@ def run_emit(options: EmitOptions) -> int:
     """Do what was ordered; returns the exit code."""
     if options.form == "patch":
         return _patch(options)
+    if options.form == "text":
+        return _text(options)
     form = "command" if options.form == "flags" else options.form
     folder = options.out or Path("results") / f"local-{options.form}"
     if form != "plugin":
@@ -74,6 +78,27 @@ def run_emit(options: EmitOptions) -> int:
         if options.as_json
         else f"{wheel}\npip install it beside sglang 0.5.12 or later"
     )
+    return 0
+
+
+def _text(options: EmitOptions) -> int:
+    """Launch settings in words: no code reads them, so they are no patch."""
+    from dsabench.emit.launch_text import TEXT_FILE, launch_text
+
+    tables = [file.table for file in read_tables(options.tables)]
+    for table in tables:
+        require_emittable(table, table.runtime, allow_simulated=options.allow_simulated)
+        if table.kind != "launch":
+            raise InputError(
+                f"{table.file_name}: --as text is for launch settings; `dsabench emit pr` writes of tables"
+            )
+    path = (options.out or Path("results") / "local-text") / TEXT_FILE
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(launch_text(tables, dsabench.__version__))
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror}: the text was not written") from error
+    print(json.dumps([str(path)]) if options.as_json else path)
     return 0
 
 

@@ -29,13 +29,13 @@ from dsabench.errors import InputError, StoreError
 from dsabench.model.hardware import accelerator
 from dsabench.model.numerics import changed_numerics
 from dsabench.model.runtime import labels_of
-from dsabench.model.tuned_table import StepsRule, TunedTable
+from dsabench.model.tuned_table import LaunchRule, StepsRule, TunedTable
 from dsabench.model.value import KnobValue
 from dsabench.model.verdict import Verdict
 from dsabench.reporting.numbers import show_figure, show_percent
 from dsabench.results.journal import FILE_NAME, read_journal
 from dsabench.runtimes.kinds import make_runtime
-from dsabench.tuners.target import target_of, target_of_runtime
+from dsabench.tuners.target import attention_groups, target_of, target_of_runtime
 
 ADAPTIVE_FILE = "speculative-adaptive.json"
 
@@ -113,7 +113,7 @@ def _of_tables(options: EmitLaunchOptions, runtime: RuntimeConfig) -> TunedLaunc
         for name, wanted, here in _key(table, runtime):
             if wanted != here:
                 raise InputError(f"{file.path}: is for {name} {wanted}, the config has {here}")
-        knobs |= knobs_of(table)
+        knobs |= knobs_of(table, attention_groups(runtime.base))
         why.append(f"from {table.file_name} ({table.evidence.label})")
         if isinstance(table.rule, StepsRule):
             if options.form != "command":
@@ -133,6 +133,8 @@ def _key(table: TunedTable, runtime: RuntimeConfig) -> Iterator[tuple[str, objec
         target = target_of_runtime(runtime)
         yield "heads per rank", table.heads_per_rank, target.heads_per_rank
         yield "index_topk", table.index_topk, target.index_topk
+        if isinstance(table.rule, LaunchRule):
+            yield "the strategy", table.rule.strategy, target.strategy
 
 
 def _of_study(folder: Path, config_name: str, *, allow_simulated: bool) -> list[TunedLaunch]:

@@ -1,4 +1,4 @@
-"""`dsabench tune flashmla-auto|mha-threshold|hisparse|mtp CONFIG`: from measurements to tuned tables."""
+"""`dsabench tune flashmla-auto|mha-threshold|hisparse|mtp|launch CONFIG`: from measurements to tuned tables."""
 
 from __future__ import annotations
 
@@ -192,10 +192,34 @@ def mtp(options: MtpOptions) -> int:
     return _tune(options, plan_mtp(load_study(options.config), rate), judge)
 
 
+@dataclass(frozen=True, slots=True)
+class LaunchTuneOptions(TuneOptions):
+    """The options of `tune launch`."""
+
+    verb: ClassVar[tuple[str, ...]] = ("tune", "launch")
+
+
+def launch(options: LaunchTuneOptions) -> int:
+    """Find the chunk, memory and running requests that a rank should be launched with.
+
+    Begins with what should fit. The table holds for the GPU, the heads of a rank and the strategy; `emit TABLE --as command --config
+    DEPLOYMENT` makes flags of it, `--as text` the words for a maintainer.
+    """
+    from dsabench.config.load import load_study
+    from dsabench.tuners.launch import plan_launch, table_of
+
+    def judge(study: Study, result: StudyResult) -> _Tuned:
+        table, standing = table_of(study.config, result, options.study_command())
+        return _Tuned(standing, table)
+
+    return _tune(options, plan_launch(load_study(options.config)), judge)
+
+
 app.command("flashmla-auto")(command_of(FlashmlaAutoOptions, flashmla_auto))
 app.command("mha-threshold")(command_of(ThresholdOptions, mha_threshold))
 app.command("hisparse")(command_of(HisparseOptions, hisparse))
 app.command("mtp")(command_of(MtpOptions, mtp))
+app.command("launch")(command_of(LaunchTuneOptions, launch))
 
 
 @dataclass(frozen=True, slots=True)

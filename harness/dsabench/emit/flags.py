@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dsabench.errors import InputError
-from dsabench.model.tuned_table import BufferRule, ConstantRule, StepsRule, ThresholdRule, TunedTable
+from dsabench.model.tuned_table import BufferRule, ConstantRule, LaunchRule, StepsRule, ThresholdRule, TunedTable
 from dsabench.model.value import KnobValue
+from dsabench.sglang.readback import DIVIDED
 
 
-def knobs_of(table: TunedTable) -> dict[str, KnobValue]:
-    """The settings that say the same as the table.
+def knobs_of(table: TunedTable, groups: int = 1) -> dict[str, KnobValue]:
+    """The settings that say the same as the table, of a server with so many groups of DP attention.
 
     Raises:
         InputError: no flag can say it.
@@ -36,6 +37,11 @@ def knobs_of(table: TunedTable) -> dict[str, KnobValue]:
             "speculative_eagle_topk": 1,
             "speculative_num_draft_tokens": steps + 1,
             "speculative_adaptive": True,
+        }
+    if isinstance(rule, LaunchRule):
+        return {
+            name: value * groups if name in DIVIDED and isinstance(value, int) and value > 0 else value
+            for name, value in rule.settings.items()
         }
     raise InputError(
         f"{table.file_name}: a flag names one kernel, this rule chooses per batch: --as plugin or --as patch delivers it"

@@ -17,6 +17,7 @@ from dsabench.model.tuned_table import (
     ConstantRule,
     GateEvidence,
     GridRule,
+    LaunchRule,
     RatioRule,
     Rule,
     ShapeGains,
@@ -119,7 +120,7 @@ def body_of(
         measured
         or "Servers with and without these tables were not compared; the table above is of kernels or of a sweep.",
         "\n## Accuracy\n",
-        *dict.fromkeys(line for file in files for line in _accuracy(file.table)),
+        *dict.fromkeys(line for file in files for line in accuracy_of(file.table)),
         "\n## Measure it again\n",
         "```console",
         *([_MEASURE] if "flashmla_auto" in kinds and any(f.table.runtime == "sglang" for f in files) else []),
@@ -163,23 +164,28 @@ def gains_in_words(gains: ShapeGains, shapes: int | None) -> str:
 
 def rule_in_words(rule: Rule) -> str:
     """One line for people."""
-    if isinstance(rule, ConstantRule):
-        return f"always {rule.kernel}"
-    if isinstance(rule, RatioRule):
-        few = "" if rule.from_new_tokens is None else f"from {rule.from_new_tokens} new tokens, and "
-        return f"flashmla_sparse {few}where KV tokens < {rule.kv_per_new_token:g} × new tokens, else flashmla_kv"
-    if isinstance(rule, GridRule):
-        return _grid_in_words(rule)
-    if isinstance(rule, ThresholdRule):
-        return f"dense MHA up to {rule.max_tokens} tokens"
-    if isinstance(rule, StepsRule):
-        slots = zip(rule.batch_sizes, rule.steps, rule.candidates, strict=True)
-        return "draft steps " + "; ".join(
-            f"{best} from {batch} requests on (moves among {', '.join(map(str, some))})" for batch, best, some in slots
-        )
-    assert isinstance(rule, BufferRule), "the last form"
-    block = "" if rule.swap_in_block_size is None else f", {rule.swap_in_block_size} threads a block"
-    return f"{rule.device_buffer_size} slots on the device, host pool {rule.host_to_device_ratio} × the device's{block}"
+    match rule:
+        case ConstantRule():
+            said = f"always {rule.kernel}"
+        case RatioRule():
+            few = "" if rule.from_new_tokens is None else f"from {rule.from_new_tokens} new tokens, and "
+            said = f"flashmla_sparse {few}where KV tokens < {rule.kv_per_new_token:g} × new tokens, else flashmla_kv"
+        case GridRule():
+            said = _grid_in_words(rule)
+        case ThresholdRule():
+            said = f"dense MHA up to {rule.max_tokens} tokens"
+        case StepsRule():
+            slots = zip(rule.batch_sizes, rule.steps, rule.candidates, strict=True)
+            said = "draft steps " + "; ".join(
+                f"{best} from {batch} requests on (moves among {', '.join(map(str, some))})"
+                for batch, best, some in slots
+            )
+        case LaunchRule():
+            said = ", ".join(f"{name} {value}" for name, value in rule.settings.items())
+        case BufferRule():
+            block = "" if rule.swap_in_block_size is None else f", {rule.swap_in_block_size} threads a block"
+            said = f"{rule.device_buffer_size} slots on the device, host pool {rule.host_to_device_ratio} × the device's{block}"
+    return said
 
 
 def _grid_in_words(rule: GridRule) -> str:
@@ -194,7 +200,8 @@ def _grid_in_words(rule: GridRule) -> str:
     return f"flashmla_sparse {'; '.join(rows)}; else flashmla_kv" if rows else "always flashmla_kv"
 
 
-def _accuracy(table: TunedTable) -> list[str]:
+def accuracy_of(table: TunedTable) -> list[str]:
+    """What is known of the answers under it, as Markdown points."""
     if table.kind == "flashmla_auto":
         return [
             f"- {table.kind} ({table.device}): both kernels compute the same attention over the same tokens; they round "
@@ -204,6 +211,11 @@ def _accuracy(table: TunedTable) -> list[str]:
         ]
     if table.changes_numerics:
         return [f"- {table.kind} ({table.device}) changes answers: {_gates(table.evidence.gates)}"]
+    if table.kind == "launch":
+        said = _gates(table.evidence.gates) if table.evidence.gates else "no eval was run for it"
+        return [
+            f"- {table.kind} ({table.device}): dtypes and dense length stay; additions may come in another order; {said}."
+        ]
     return [f"- {table.kind} ({table.device}): numerics stay as they are."]
 
 

@@ -110,9 +110,22 @@ class StepsRule(Value):
         return {str(batch): {"candidate_steps": list(candidates)} for batch, candidates in pairs}
 
 
+class LaunchRule(Value):
+    """With which settings a rank is launched. DP attention divides some of them: a deployment asks for as many times more."""
+
+    form: Literal["launch"] = "launch"
+    strategy: str = Field(pattern=r"^(tp|dp|ep)\d+(,(tp|dp|ep)\d+)*$")
+    """How the deployment spreads over its GPUs, as `dsabench slice --strategy` takes it: `dp8,ep8`."""
+    settings: FrozenMap[KnobValue] = Field(min_length=1)
+    """Of one rank: knob → value, of those that differ from what the runtime gives it by itself."""
+    instead_of: FrozenMap[KnobValue] = Field(default_factory=dict)
+    """What the runtime gives it, of the same knobs as far as the study's base says them."""
+
+
 KernelRule = ConstantRule | RatioRule | GridRule
 Rule = Annotated[
-    ConstantRule | RatioRule | GridRule | ThresholdRule | BufferRule | StepsRule, Field(discriminator="form")
+    ConstantRule | RatioRule | GridRule | ThresholdRule | BufferRule | StepsRule | LaunchRule,
+    Field(discriminator="form"),
 ]
 
 
@@ -192,6 +205,7 @@ FORMS: dict[str, tuple[str, ...]] = {
     "mha_threshold": ("threshold",),
     "hisparse": ("buffer",),
     "mtp": ("steps",),
+    "launch": ("launch",),
 }
 
 
@@ -199,7 +213,7 @@ class TunedTable(Value):
     """One tuned default. The first six fields are its key and make its file name."""
 
     schema_version: Literal[1] = 1
-    kind: Literal["flashmla_auto", "mha_threshold", "hisparse", "mtp"]
+    kind: Literal["flashmla_auto", "mha_threshold", "hisparse", "mtp", "launch"]
     runtime: Literal["sglang", "reference"]
     device: Annotated[str, Field(min_length=1, max_length=_LONGEST_NAME), AfterValidator(_nameable)]
     """Name of the device in the runtime, with underscores for spaces: `NVIDIA_H200`; `CPU` without an accelerator."""
@@ -224,7 +238,10 @@ class TunedTable(Value):
     @property
     def file_name(self) -> str:
         """Such as `flashmla_auto,H=128,topk=2048,device_name=NVIDIA_H200,kv_dtype=fp8_e4m3.json`."""
-        return table_file_name(self.kind, self.heads_per_rank, self.index_topk, self.device, self.kv_cache_dtype)
+        # A strategy is part of the key, as the heads of a rank are the same with 2 and with 8 groups.
+        rule = self.rule
+        kind = f"{self.kind},strategy={rule.strategy.replace(',', '-')}" if isinstance(rule, LaunchRule) else self.kind
+        return table_file_name(kind, self.heads_per_rank, self.index_topk, self.device, self.kv_cache_dtype)
 
 
 def table_file_name(kind: str, heads_per_rank: int, index_topk: int, device: str, kv_cache_dtype: str) -> str:

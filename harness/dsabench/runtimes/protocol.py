@@ -50,6 +50,8 @@ class AttentionShape:
     layers: int
     device: str | None = None
     """As the runtime names it in a table's key; None if the setting names no hardware."""
+    strategy: str | None = "tp1"
+    """How the deployment spreads that the rank is of, as `dp8,ep8`; None where it has no such word (nodes, roles, PP, CP)."""
 
 
 class Server(Protocol):

@@ -35,6 +35,7 @@ from dsabench.sglang.memory_forecast import forecast_memory
 from dsabench.sglang.model_config import attention_widths, config_json, local_folder, read_config, vocabulary
 from dsabench.sglang.plan import plan_sglang
 from dsabench.sglang.progress import say_progress
+from dsabench.sglang.rank import shape_of, strategy_of
 from dsabench.sglang.readback import differences, facts_in, resolved_knobs, runs_as, settings_of
 from dsabench.sglang.resolve.client import source_of, source_of_launch
 from dsabench.sglang.resolve.releases import added_release, added_releases
@@ -122,7 +123,9 @@ class SglangRuntime:
         if ranks < 1 or heads % ranks:
             raise InputError(f"{heads} heads cannot be shared by {ranks} ranks of the attention")
         device = None if spec.hardware is None else accelerator(spec.hardware).device_name
-        return AttentionShape("sglang", heads // ranks, topk, layers, device and device.replace(" ", "_"))
+        shape = shape_of(spec)
+        strategy = None if shape is None else strategy_of(shape)
+        return AttentionShape("sglang", heads // ranks, topk, layers, device and device.replace(" ", "_"), strategy)
 
     def gpus(self, spec: RuntimeSpec) -> int:
         """Ranks of all its instances; see `Runtime.gpus`."""

@@ -12,15 +12,24 @@ from dsabench.emit.fit import gates_that_count
 from dsabench.model.record import Measured, Record, Trial
 from dsabench.model.runtime import SIMULATED
 from dsabench.model.study_result import StudyResult
-from dsabench.model.tuned_table import BufferRule, GateEvidence, StepsRule, TableEvidence, ThresholdRule, TunedTable
+from dsabench.model.tuned_table import (
+    BufferRule,
+    GateEvidence,
+    LaunchRule,
+    StepsRule,
+    TableEvidence,
+    ThresholdRule,
+    TunedTable,
+)
 from dsabench.model.value import canonical_json, digest
 from dsabench.model.verdict import Verdict
 from dsabench.tuners.target import target_of
 
-_KINDS: dict[str, Literal["mha_threshold", "hisparse", "mtp"]] = {
+_KINDS: dict[str, Literal["mha_threshold", "hisparse", "mtp", "launch"]] = {
     "threshold": "mha_threshold",
     "buffer": "hisparse",
     "steps": "mtp",
+    "launch": "launch",
 }
 
 
@@ -110,7 +119,7 @@ def device_of(config: StudyConfig, records: Sequence[Record]) -> str:
 
 
 def table_of_sweep(
-    rule: ThresholdRule | BufferRule | StepsRule,
+    rule: ThresholdRule | BufferRule | StepsRule | LaunchRule,
     config: StudyConfig,
     result: StudyResult,
     conditions: Sequence[str],

@@ -55,6 +55,6 @@ def test_show_prints_what_a_goal_expands_to_and_no_secret(write: Write, capsys: 
     path = write(text)
     assert app(args=["check", "--show", str(path)], standalone_mode=False) in (None, 0)
     shown = yaml.safe_load(capsys.readouterr().out)
-    assert shown["objective"] == {"metric": "e2e_ms.p50", "direction": "minimize", "constraints": []}
+    assert shown["objective"] == {"metric": "e2e_ms.p50", "direction": "minimize", "constraints": [], "numerics": "any"}
     assert shown["budget"]["confirm_boots"] == 3
     assert shown["runtime"]["launch"]["env"] == {"HF_TOKEN": "(not shown)"}
