@@ -444,12 +444,16 @@ def boot_values(records: Sequence[Record], metric: str) -> list[BootValue]:
     ]
 
 
-def machine_levels(records: StudyRecords, round_: int) -> dict[str, float]:
+def machine_levels(metric: str, of_default: Iterable[Sequence[Record]]) -> dict[str, float]:
     """Machine → what the default does on it, as a multiple of what it does on the machine where it was measured first: the geometric
     mean over the workloads. Without a machine where it was not measured.
+
+    Args:
+        metric: of the objective.
+        of_default: the default's records of the search, of each workload.
+
     """
-    metric, logs = records.config.objective.metric, defaultdict[str, list[float]](list)
-    of_loads = records.of_setting(records.config.default, "search", round_).values()
+    of_loads, logs = list(of_default), defaultdict[str, list[float]](list)
     for boots in of_loads:
         values: dict[str, float] = {}
         for record in boots:
@@ -468,7 +472,8 @@ def scored_settings(records: StudyRecords, round_: int) -> list[ScoredSetting]:
     """Every completely searched setting, in the order measured. What another machine than the study's first one measured is compared
     by what the default does on both.
     """
-    found, levels = [], machine_levels(records, round_)
+    of_default = records.of_setting(records.config.default, "search", round_).values()
+    found, levels = [], machine_levels(records.config.objective.metric, of_default)
     for assignment in records.searched(round_).values():
         spec = records.config.spec(assignment)
         if not records.missing(spec, "search", round_):

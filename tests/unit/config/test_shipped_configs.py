@@ -32,6 +32,7 @@ GPUS = dict.fromkeys(PREDICT, 1) | {
     "h200-hisparse-table": 1,
     "h200-memory": 1,
     "h200-rank": 1,
+    "h200-rank-mtp": 1,
     "h200-small-steps": 1,
     "h200-threshold": 1,
     "h200-x2-slice": 2,
@@ -72,6 +73,8 @@ def test_all_that_it_may_try_is_legal(name: str) -> None:
     elif name == "h200-rank":  # large chunks beside large pools, which the search is not to try
         assert refused
         assert {reason.partition(":")[0] for _, reason in refused} == {"MM02"}
+    elif name == "h200-rank-mtp":  # `tune mtp` pins the accept length, which random weights do not have
+        assert {reason.partition(":")[0] for _, reason in refused} == {"SIM01"}
     else:
         assert refused == []
     assert gpus_of(config.default) == GPUS.get(name, 8)

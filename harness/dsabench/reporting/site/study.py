@@ -30,6 +30,7 @@ from dsabench.results.scores import (
     compare_settings,
     judge_confirmed,
     judged_metrics,
+    machine_levels,
     outdoes,
     rank_key,
     score_setting,
@@ -259,12 +260,21 @@ class Study:
         rounds = setting.search_rounds()
         if rounds:
             of_round = rounds[-1] if round_ is None else round_
-            tried = {load: [one.record for one in setting.searched(load, of_round)] for load in self.workloads}
-            return score_setting(self._ranking, {load: list(settle(records)) for load, records in tried.items()})
+            of_default = [entry for entry in self.entries if entry.spec.id == self.default.id]
+            levels = machine_levels(self.metric, self._tried(of_default, of_round).values())
+            return score_setting(self._ranking, self._tried(setting.entries, of_round), levels)
         values = [figure.value for load in self.workloads if (figure := setting.figure(load, self.metric)) is not None]
         if len(values) < len(self.workloads) or min(values) <= 0:
             return ObjectiveScore(None, 0.0)
         return ObjectiveScore(math.exp(math.fsum(map(math.log, values)) / len(values)), 0.0)
+
+    def _tried(self, entries: Iterable[Entry], round_: int) -> dict[str, list[Record]]:
+        """Workload → the records of a round of the search that count, of one setting's."""
+        found = [one for one in entries if one.record.phase == "search" and one.record.round == round_]
+        ordered = sorted(found, key=lambda one: one.record.started_at)
+        return {
+            load: list(settle([one.record for one in ordered if one.workload.name == load])) for load in self.workloads
+        }
 
     def against_default(self, setting: Setting) -> float | None:
         """Its score against the default's of the same round, as the terminal says it; None where there is none."""

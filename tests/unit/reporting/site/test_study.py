@@ -108,3 +108,28 @@ def test_of_two_that_were_confirmed_the_page_shows_the_winner(tmp_path: Path, co
     assert study.best is not None
     assert study.best.label.startswith(best)
     assert len(study.rivals) == 1
+
+
+def test_settings_of_two_machines_are_compared_by_the_default_of_each(tmp_path: Path) -> None:
+    """As the sweep itself does: 60 where the default does 45 is more than 110 where it does 90."""
+    config = load_study(tmp_path)
+    measured = (
+        ({}, "a", 90.0),
+        ({"chunked_prefill_size": 128}, "a", 110.0),
+        ({}, "b", 45.0),
+        ({"prefill_backend": "flashmla_sparse"}, "b", 60.0),
+    )
+    entries = []
+    for place, (assignment, machine, value) in enumerate(measured):
+        for workload in config.workloads:
+            record = make_record(
+                spec=config.spec(assignment), workload=workload, value=value, boot=str(place), minute=place,
+                occasion=1 if not assignment and machine == "b" else 0,
+            )  # fmt: skip
+            there = record.environment.model_copy(update={"machine": machine})
+            record = record.model_copy(update={"environment": there})
+            entries.append(Entry(record, tmp_path / "journal.jsonl", f"{place}-{workload.name}.html"))
+    study = Study("study", "study", tuple(entries), config, METRIC)
+    assert study.best is not None
+    assert study.best.label == "prefill_backend=flashmla_sparse"
+    assert study.against_default(study.best) == pytest.approx(60 / 45 - 1)
