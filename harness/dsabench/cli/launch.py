@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -21,13 +21,32 @@ def launch(
     ] = None,
     json_: Annotated[bool, typer.Option("--json", help="A JSON list of {role, node_rank, argv, env}.")] = False,
     launch_arg: LaunchArgs = None,
+    emit: Annotated[
+        Literal["compose", "helm", "k8s", "lws", "slurm"] | None,
+        typer.Option(
+            help="Print the files of a scheduler that runs it, in place of commands; start nothing.", show_default=False
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write these files there.", show_default="printed")
+    ] = None,
+    image: Annotated[
+        str | None, typer.Option(help="Their container image.", show_default="of config and version")
+    ] = None,
 ) -> None:
     """Write the exact commands of a deployment, one per node and role, or run it in the foreground.
 
     Settings that the version lacks, drops or overwrites are named on stderr; illegal ones end with exit code 2 and
     the id of the rule.
     """
-    from dsabench.cli.run_launch import LaunchOptions, run_launch
+    from dsabench.cli.run_launch import EmittedDeployment, LaunchOptions, emit_deployment, run_launch
+    from dsabench.errors import InputError
 
-    options = LaunchOptions(runtime_version, dry_run=dry_run, as_json=json_, logs=logs)
+    options = LaunchOptions(runtime_version, dry_run=dry_run or emit is not None, as_json=json_, logs=logs)
+    if emit is not None:
+        if json_:
+            raise InputError("--json and --emit exclude each other: files of a scheduler have their own form")
+        raise typer.Exit(emit_deployment(config, options, EmittedDeployment(emit, out, image), launch_arg or ()))
+    if out is not None or image is not None:
+        raise InputError("--out and --image are for --emit")
     raise typer.Exit(run_launch(config, options, launch_arg or ()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -18,14 +18,13 @@ from dsabench.config.load import load_launch, load_study
 from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.config.specs import RuntimeConfig, StudyConfig
 from dsabench.emit.best_setting import Best, best_settings, study_of
-from dsabench.emit.compose import compose_files
-from dsabench.emit.deployment import Deployment, Form, Wanted, as_comment, deployment_of
+from dsabench.emit.deployment import Form, Wanted, as_comment, deployment_of
 from dsabench.emit.fit import require_emittable
 from dsabench.emit.flags import knobs_of
-from dsabench.emit.kubernetes import helm_files, k8s_files, lws_files
-from dsabench.emit.shell_scripts import command_script, slurm_files
+from dsabench.emit.schedulers import FILES, write_files
+from dsabench.emit.shell_scripts import command_script
 from dsabench.emit.tables import read_tables
-from dsabench.errors import InputError, StoreError
+from dsabench.errors import InputError
 from dsabench.model.hardware import accelerator
 from dsabench.model.numerics import changed_numerics
 from dsabench.model.runtime import labels_of
@@ -91,7 +90,7 @@ def write_launch(options: EmitLaunchOptions) -> int:
         files = _files(runtime, one, options)
         if files is None:  # the reason was said
             return 2
-        written += _write(options.out if len(tuned) == 1 else options.out / one.name, files)
+        written += write_files(options.out if len(tuned) == 1 else options.out / one.name, files)
     if options.as_json:
         print(json.dumps([str(path) for path in written], indent=1))
     else:
@@ -183,29 +182,7 @@ def _files(runtime: RuntimeConfig, tuned: TunedLaunch, options: EmitLaunchOption
             "best.yaml": comment + yaml.safe_dump(document, sort_keys=False, allow_unicode=True),
         }
     wanted = Wanted(best, setting.spec, setting.version, tuned.deployment, tuned.why, options.image)
-    return _FILES[options.form](deployment_of(wanted, options.form))
-
-
-_FILES: Mapping[Form, Callable[[Deployment], dict[str, str]]] = {
-    "compose": compose_files,
-    "helm": helm_files,
-    "k8s": k8s_files,
-    "lws": lws_files,
-    "slurm": slurm_files,
-}
-
-
-def _write(folder: Path, files: Mapping[str, str]) -> list[Path]:
-    try:
-        for name, text in files.items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-            if text.startswith("#!"):
-                path.chmod(0o755)
-    except OSError as error:
-        raise StoreError(f"{folder}: {error.strerror}: the files were not written") from error
-    return [folder / name for name in files]
+    return FILES[options.form](deployment_of(wanted, options.form))
 
 
 def about_best(config: StudyConfig, best: Best) -> tuple[str, ...]:

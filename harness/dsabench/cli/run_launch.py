@@ -15,6 +15,7 @@ from dsabench.config.launch_args import with_args
 from dsabench.config.load import load_launch
 from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.config.specs import RuntimeConfig
+from dsabench.emit.deployment import Form
 from dsabench.errors import InputError, TrialFault
 from dsabench.model.hardware import accelerator
 from dsabench.model.runtime import RuntimeSpec, SettingCheck
@@ -39,10 +40,42 @@ class LaunchOptions:
     logs: Path | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class EmittedDeployment:
+    """Files in place of commands."""
+
+    form: Form
+    out: Path | None = None
+    """None prints the one file."""
+    image: str | None = None
+
+
 def run_launch(name: str, options: LaunchOptions, launch_args: Sequence[str]) -> int:
     """Print or run the commands of a config or recipe; returns the exit code."""
     config = with_args(load_launch(name), launch_args)
     return launch(options, make_runtime(config), config.spec({}))
+
+
+def emit_deployment(name: str, options: LaunchOptions, wanted: EmittedDeployment, launch_args: Sequence[str]) -> int:
+    """Print the files of a scheduler that runs a config or recipe, or write them; returns the exit code."""
+    from dsabench.emit.deployment import Wanted, deployment_of
+    from dsabench.emit.schedulers import FILES, write_files
+
+    config = with_args(load_launch(name), launch_args)
+    setting = checked_setting(options, make_runtime(config), config.spec({}))
+    if setting is None:
+        return 2
+    label = Path(name).stem
+    made = Wanted(config, setting.spec, setting.version, label, (f"from {label}",), wanted.image)
+    files = FILES[wanted.form](deployment_of(made, wanted.form))
+    if wanted.out is not None:
+        for path in write_files(wanted.out, files):
+            print(path)
+    elif len(files) > 1:
+        raise InputError(f"--emit {wanted.form} makes {len(files)} files: --out says where")
+    else:
+        print(*files.values(), end="")
+    return 0
 
 
 def baseline_command(config: RuntimeConfig, spec: RuntimeSpec, version: str) -> tuple[str, ...]:

@@ -124,11 +124,9 @@ def deployment_of(wanted: Wanted, form: Form) -> Deployment:
     spec, config = wanted.spec, wanted.config
     topology = spec.topology or SINGLE
     if runtime_kinds()[spec.kind].machines is not None:
-        raise InputError(f"--as {form}: kind {spec.kind} serves on the machine that starts it; --as command")
+        raise InputError(f"{form}: kind {spec.kind} serves on the machine that starts it: its command does it")
     if form == "compose" and any(role.nodes > 1 for role in topology.roles):
-        raise InputError(
-            "--as compose: compose is for one machine, and this spans several; --as lws, k8s, helm or slurm"
-        )
+        raise InputError("compose is for one machine, and this spans several: lws, k8s, helm or slurm")
     name = RELEASE if form == "helm" else dns_label(wanted.name)
     launch = launch_of(config)
     instances = _placed(form, spec, launch.sites)
@@ -141,7 +139,7 @@ def deployment_of(wanted: Wanted, form: Form) -> Deployment:
     runtime = runtime_of(config.kind, replace(bare, sites=sites))
     processes = runtime.plan(spec, wanted.version, sites=sites).processes
     if not processes:
-        raise InputError(f"--as {form}: a server of kind {spec.kind} is started by somebody else")
+        raise InputError(f"{form}: a server of kind {spec.kind} is started by somebody else")
     device = None if spec.hardware is None else accelerator(spec.hardware)
     router = next((process for process in processes if process.role == ROUTER), None)
     router_port = sites[ROUTER].port if router is not None else ROUTER_PORT
@@ -175,7 +173,7 @@ def _image(wanted: Wanted, form: Form) -> str:
     hardware = wanted.spec.hardware
     known = released_image(None if hardware is None else accelerator(hardware), wanted.version)
     if known is None:
-        raise InputError(f"--as {form}: no container image is known for this; name one with --image")
+        raise InputError(f"{form}: no container image is known for this; name one with --image")
     return known
 
 
