@@ -1,4 +1,4 @@
-"""`dsabench results list|show|plot|query|export`."""
+"""`dsabench results list|show|plot|query|export|merge`."""
 
 from __future__ import annotations
 
@@ -106,3 +106,15 @@ def export(
     from dsabench.cli.query_results import run_export
 
     run_export(results or [Path("results")], table, output)
+
+
+@app.command("merge")
+def merge(
+    sources: Annotated[list[Path], typer.Argument(help="Folders of results, or journals.", show_default=False)],
+    into: Annotated[Path, typer.Option(help="Folder that gets their records; it may have some already.")],
+    json_: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Join the journals of several machines, with their samples. A second time adds nothing."""
+    from dsabench.cli.show_results import merge_results
+
+    merge_results(sources, into, as_json=json_)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from rich.text import Text
 from dsabench.cli.tables import metrics_tables
 from dsabench.errors import InputError, printable
 from dsabench.model.record import Failed, Measured, Record, Scored
-from dsabench.reporting.numbers import show_figure
+from dsabench.reporting.numbers import show_count, show_figure
 from dsabench.reporting.repeats import averaged, repeats_of
 from dsabench.results.journal import newest_records, read_journal
 from dsabench.results.places import find_journals, find_record, own_journals
@@ -226,3 +227,19 @@ def plot_samples(what: str, output: Path, results: Path) -> None:
         title = f"{record.study}, {workload.name}: {setting_of(record)}"
         written = write_timeline(samples, output, title, workload)
     print(written)
+
+
+def merge_results(sources: Sequence[Path], into: Path, *, as_json: bool) -> None:
+    """Merge, and say what was added."""
+    from dsabench.results.merge import merge_journals
+
+    merged = merge_journals(sources, into)
+    for problem in merged.problems:
+        print(f"warning: {problem}", file=sys.stderr)
+    if as_json:
+        print(json.dumps({"into": str(into), **asdict(merged)}, indent=1))
+        return
+    lost = f", {merged.without_samples} without (their folder has none)" if merged.without_samples else ""
+    print(
+        f"{into}: {show_count(merged.added, 'record')} added, {merged.known} there already; samples of {merged.samples} copied{lost}"
+    )
