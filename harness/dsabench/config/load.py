@@ -32,6 +32,7 @@ from dsabench.config.study_rules import (
     first_mistakes,
     gate_mistakes,
     gpu_mistakes,
+    numerics_mistakes,
     objective_mistakes,
     tokenizer_mistakes,
     workload_mistakes,
@@ -170,6 +171,8 @@ def _config_of(source: YamlFile, path: Path) -> tuple[StudyConfig | None, tuple[
         found += gpu_mistakes(source, sections)
     space, wrong = _joint_space(source, path, sections)
     found += wrong
+    if space is not None and sections.get("objective") is not None:
+        found += numerics_mistakes(source, sections["objective"], space, sections["runtime"].base)
     found += _first(source, path, sections, space)
     if sections.get("budget") is not None:
         found += confirm_mistakes(source, sections["budget"], sections.get("first") or ())

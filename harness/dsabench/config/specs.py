@@ -11,7 +11,7 @@ from dsabench.config.knob_types import KnobSettings
 from dsabench.config.runtime_kinds import reload_free_of
 from dsabench.errors import InputError
 from dsabench.model.hardware import HARDWARE, accelerator
-from dsabench.model.numerics import differs
+from dsabench.model.numerics import differs, stated
 from dsabench.model.runtime import RuntimeKind, RuntimeSpec
 from dsabench.model.secrets import BEHAVIOUR_PREFIX, looks_secret
 from dsabench.model.study import Assignment, Budget, GateSpec, Objective, ProposerSpec, SearchSpace
@@ -190,7 +190,7 @@ class StudyConfig(Value):
             {axis.name: value}
             for axis in self.space.axes
             for value in axis.values
-            if differs(axis.name, base.get(axis.name), value)
+            if differs(axis.name, stated(base, axis.name), value)
         )
         return self.space.model_copy(update={"forbid": (*self.space.forbid, *apart)})
 

@@ -15,6 +15,7 @@ from dsabench.config.yaml_file import KeyPath, YamlFile
 from dsabench.errors import InputError, nearest
 from dsabench.model.dataset import DATASETS
 from dsabench.model.metrics import METRICS
+from dsabench.model.numerics import is_numeric, stated
 from dsabench.model.study import Assignment, Budget, GateSpec, Objective, SearchSpace, holds
 from dsabench.model.verdict import BOOTS_MIN
 from dsabench.model.workload import Workload
@@ -131,6 +132,14 @@ def objective_mistakes(source: YamlFile, objective: Objective) -> Mistakes:
             yield source.error(_unknown_metric(bound.metric), (*here, "metric"))
         if bound.min is not None and bound.max is not None and bound.min > bound.max:
             yield source.error(f"min {bound.min:g} is above max {bound.max:g}: nothing is feasible", here)
+
+
+def numerics_mistakes(source: YamlFile, objective: Objective, space: SearchSpace, base: Assignment) -> Mistakes:
+    """What keeps the default's numerics has to know them."""
+    unknown = [axis.name for axis in space.axes if is_numeric(axis.name) and stated(base, axis.name) is None]
+    if objective.numerics == "same" and unknown:
+        message = f"same: runtime.base does not say {unknown[0]}, an axis that may change answers: what it is compared with is not known"
+        yield source.error(message, ("objective", "numerics"))
 
 
 def _unknown_metric(name: str) -> str:

@@ -27,9 +27,8 @@ def _section(table: TunedTable) -> Iterator[str]:
     yield "Conditions:\n"
     yield f"- {evidence.label} on {table.device.replace('_', ' ')} {measured_with(evidence)}; {table.kv_cache_dtype} KV cache."
     yield from (f"- {condition}." for condition in evidence.conditions)
-    yield "\n| setting | today, of one rank | advised, of one rank | to ask for" + (
-        f", with {groups} groups" if groups > 1 else ""
-    )
+    asked_for = f"to ask for, with {groups} groups" if groups > 1 else "to ask for"
+    yield f"\n| setting | today, of one rank | advised, of one rank | {asked_for} |"
     yield "|---|---|---|---|"
     asked = knobs_of(table, groups)
     for name, value in rule.settings.items():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from dsabench.model.knobs import ARGS, of_role
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.value import KnobValue
@@ -33,7 +35,9 @@ def changed_numerics(default: RuntimeSpec, best: RuntimeSpec) -> tuple[str, ...]
 def other_precision(default: RuntimeSpec, best: RuntimeSpec) -> tuple[str, ...]:
     """Of those, the ones that change more than the order of additions."""
     apart = (
-        name for name in _changed_knobs(default, best) if differs(name, default.knobs.get(name), best.knobs.get(name))
+        name
+        for name in _changed_knobs(default, best)
+        if differs(name, stated(default.knobs, name), stated(best.knobs, name))
     )
     return tuple(sorted({*apart, *_changed_env(default, best)}))
 
@@ -41,16 +45,22 @@ def other_precision(default: RuntimeSpec, best: RuntimeSpec) -> tuple[str, ...]:
 def differs(knob: str, one: KnobValue | None, other: KnobValue | None) -> bool:
     """Whether two values of a knob may change more than the order of additions."""
     is_kernel = of_role(knob)[1] in {"prefill_backend", "decode_backend"}
-    return one != other and _is_numeric(knob) and not (is_kernel and {one, other} <= _ROUND_ALIKE)
+    return one != other and is_numeric(knob) and not (is_kernel and {one, other} <= _ROUND_ALIKE)
 
 
-def _is_numeric(knob: str) -> bool:
+def stated(knobs: Mapping[str, KnobValue], knob: str) -> KnobValue | None:
+    """The value that a setting states; of a role's knob without one, that of all servers. None leaves it to the runtime."""
+    return knobs.get(knob, knobs.get(of_role(knob)[1]))
+
+
+def is_numeric(knob: str) -> bool:
+    """Whether it may change answers."""
     return of_role(knob)[1] in NUMERIC_KNOBS or knob.startswith(ARGS)
 
 
 def _changed_knobs(default: RuntimeSpec, best: RuntimeSpec) -> set[str]:
     names = {*default.knobs, *best.knobs}
-    return {name for name in names if default.knobs.get(name) != best.knobs.get(name) and _is_numeric(name)}
+    return {name for name in names if default.knobs.get(name) != best.knobs.get(name) and is_numeric(name)}
 
 
 def _changed_env(default: RuntimeSpec, best: RuntimeSpec) -> set[str]:

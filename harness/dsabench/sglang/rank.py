@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import JsonValue
+
 from dsabench.errors import InputError
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import SINGLE
@@ -12,10 +14,14 @@ from dsabench.sglang.slice import Shape, parse_strategy
 _NOT_CUT = ("pp_size", "attn_cp_size", "dcp_size", "prefill_cp", "moe_dp_size")
 
 
+def is_slice(model: str) -> bool:
+    """Whether the model is what one GPU of a larger deployment computes."""
+    return _mark_of(model) is not None
+
+
 def shape_of(spec: RuntimeSpec) -> Shape | None:
     """That of a slice's deployment, or of the setting itself; None where no slice can be cut from it (nodes, roles, PP, CP)."""
-    part = (read_config(spec.model) or {}).get("dsabench_slice")
-    match part:
+    match _mark_of(spec.model):
         case {"gpus": int(gpus), "dp": int(dp), "ep": int(ep)}:
             return Shape(gpus, dp, ep, mtp=False)
     knobs = spec.knobs
@@ -28,6 +34,10 @@ def shape_of(spec: RuntimeSpec) -> Shape | None:
         return parse_strategy(f"dp{groups},ep{int(knobs.get('ep_size', 1))}", gpus)
     except InputError:
         return None
+
+
+def _mark_of(model: str) -> JsonValue:
+    return (read_config(model) or {}).get("dsabench_slice")
 
 
 def strategy_of(shape: Shape) -> str:

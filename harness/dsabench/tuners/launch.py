@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
 from dsabench.model.numerics import other_precision
-from dsabench.model.runtime import MemoryForecast
+from dsabench.model.runtime import MemoryForecast, labels_of
 from dsabench.model.space import canonical, is_legal
 from dsabench.model.study_result import StudyResult
 from dsabench.model.tuned_table import LaunchRule, TunedTable
 from dsabench.model.value import KnobValue
 from dsabench.results.ablation import has_gain
 from dsabench.runtimes.kinds import make_runtime
+from dsabench.sglang.rank import is_slice
 from dsabench.tuners.of_sweep import TunePlan, gates_of, objective_verdicts, table_of_sweep, why_unfinished
 from dsabench.tuners.target import target_of
 
@@ -96,13 +97,15 @@ def table_of(config: StudyConfig, result: StudyResult, command: str) -> tuple[Tu
         settings=changed,
         instead_of={name: default.knobs[name] for name in changed if name in default.knobs},
     )
-    table = table_of_sweep(rule, config, result, list(_conditions(config)), command)
+    table = table_of_sweep(rule, config, result, [*_conditions(config, strategy), *labels_of(best)], command)
     return table, f"better with {best.changes(default)}"
 
 
-def _conditions(config: StudyConfig) -> Iterator[str]:
+def _conditions(config: StudyConfig, strategy: str) -> Iterator[str]:
     """The loads, and what was held to."""
     yield f"model {config.runtime.model}"
+    if is_slice(config.runtime.model):
+        yield f"one GPU computed what a rank of {strategy} does: what communication takes of time and memory is not in it"
     for load in config.workloads:
         slo = load.slo
         if slo is not None and load.capacity is not None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from dsabench.errors import InputError
 from dsabench.model.numerics import changed_numerics, other_precision
 from dsabench.model.runtime import RuntimeSpec
+from studies import STUDY, load_study
 
 
 def spec(**knobs) -> RuntimeSpec:
@@ -37,3 +39,22 @@ def test_two_kernels_of_one_precision_differ_by_rounding_alone(one, other, may_c
 def test_a_variable_counts_as_other_arithmetic() -> None:
     with_variable = spec().model_copy(update={"env": {"SGLANG_X": "1"}})
     assert changed_numerics(spec(), with_variable) == other_precision(spec(), with_variable) == ("SGLANG_X",)
+
+
+def test_a_role_that_says_what_all_servers_have_changes_nothing() -> None:
+    plain, role = (
+        spec(kv_cache_dtype="bfloat16"),
+        spec(kv_cache_dtype="bfloat16", **{"decode.kv_cache_dtype": "bfloat16"}),
+    )
+    assert other_precision(plain, role) == ()
+    role = spec(kv_cache_dtype="bfloat16", **{"decode.kv_cache_dtype": "fp8_e4m3"})
+    assert other_precision(plain, role) == ("decode.kv_cache_dtype",)
+
+
+def test_a_config_that_keeps_numerics_has_to_say_them(tmp_path) -> None:
+    text = STUDY.replace("direction: maximize", "direction: maximize, numerics: same")
+    assert load_study(tmp_path, text).searched_space.forbid == ()
+    lacking = text.replace("prefill_backend: flashmla_kv, ", "")
+    with pytest.raises(InputError, match=r"numerics: same: runtime.base does not say prefill_backend, an axis"):
+        load_study(tmp_path, lacking)
+    assert load_study(tmp_path, lacking.replace(", numerics: same", "")).space.axes

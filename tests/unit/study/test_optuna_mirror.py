@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import optuna
 import pytest
 
+import postgres
 from dsabench.errors import InputError
 from dsabench.results.journal import Journal
 from dsabench.study.optuna_mirror import OptunaMirror
@@ -23,8 +25,17 @@ class Heard(StudyObserver):
         self.records.append(record.id)
 
 
-def test_settings_become_trials_once(tmp_path: Path) -> None:
-    config, url = load_study(tmp_path, STUDY), f"sqlite:///{tmp_path}/study.db"
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/study.db"
+    else:
+        with postgres.running() as found:
+            yield found
+
+
+def test_settings_become_trials_once(tmp_path: Path, url: str) -> None:
+    config = load_study(tmp_path, STUDY)
     other = config.spec({axis.name: axis.values[-1] for axis in config.space.axes[:1]})
     journal, heard = Journal(tmp_path), Heard()
     mirror = OptunaMirror(heard, config, tmp_path, url)

@@ -137,6 +137,14 @@ def test_the_text_says_the_conditions_first_and_what_to_ask_for(rank: StudyConfi
     made = table(rank)
     text = launch_text([made], "1")
     assert text.index("Conditions:") < text.index("| setting |") < text.index("Effect:") < text.index("Accuracy:")
+    assert (
+        "| setting | today, of one rank | advised, of one rank | to ask for, with 8 groups |\n|---|---|---|---|\n"
+        in text
+    )
+    assert (
+        "one GPU computed what a rank of dp8,ep8 does: what communication takes of time and memory is not in it" in text
+    )
+    assert "- random weights." in text
     assert "| chunked_prefill_size | 1024 | 8192 | 65536 |" in text
     assert "DP attention divides chunked_prefill_size and max_running_requests among its 8 groups." in text
     assert "capacity_req_s +21.0% to +40.0% (5 boots a side, in turns; 95 % or more)" in text
