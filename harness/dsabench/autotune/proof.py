@@ -14,7 +14,7 @@ from dsabench.autotune.job import Job
 from dsabench.autotune.tunes import plan_tune
 from dsabench.config.specs import StudyConfig
 from dsabench.emit.plugin import build_plugin
-from dsabench.emit.served import served_lines
+from dsabench.emit.served import as_points, served_lines
 from dsabench.emit.tables import File, read_tables, write_table
 from dsabench.errors import TrialFault
 from dsabench.model.record import Record
@@ -74,7 +74,7 @@ class TableProof:
         verdicts = self.comparison.verdicts
         title = f"{self.file.table.kind}: servers with the table against servers without"
         table = verdicts_markdown(verdicts, title, headings(self.records, verdicts))
-        return "\n\n".join(["\n".join(served_lines(self.records)), self.comparison.headline, table])
+        return "\n\n".join([as_points(served_lines(self.records)), self.comparison.headline, table])
 
 
 def effects_in_words(verdicts: Sequence[Verdict]) -> str:

@@ -9,7 +9,8 @@ import typer
 from typer.core import TyperGroup
 
 _TABLES = "table"
-EmitForm = Literal["command", "compose", "helm", "k8s", "lws", "slurm", "flags", "text", "plugin", "patch"]
+SchedulerForm = Literal["compose", "helm", "k8s", "lws", "slurm"]
+EmitForm = Literal["command", SchedulerForm, "flags", "text", "plugin", "patch"]
 
 
 class TablesOrCommand(TyperGroup):

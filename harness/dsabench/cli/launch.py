@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
+from dsabench.cli.emit import SchedulerForm
 from dsabench.cli.options import LaunchArgs
 
 
@@ -22,7 +23,7 @@ def launch(
     json_: Annotated[bool, typer.Option("--json", help="A JSON list of {role, node_rank, argv, env}.")] = False,
     launch_arg: LaunchArgs = None,
     emit: Annotated[
-        Literal["compose", "helm", "k8s", "lws", "slurm"] | None,
+        SchedulerForm | None,
         typer.Option(
             help="Print the files of a scheduler that runs it, in place of commands; start nothing.", show_default=False
         ),

@@ -17,7 +17,7 @@ from dsabench.emit.importable import broken_by_patch, import_changed
 from dsabench.emit.patch import Patch, apply_patch, changed_since, plan_patch, require_writable, revert_patch, state_of
 from dsabench.emit.tables import File, read_delivered, read_tables
 from dsabench.emit.tree import Tree, find_tree
-from dsabench.errors import DsabenchError, InputError, StoreError
+from dsabench.errors import DsabenchError, InputError
 from dsabench.signals import run_loop
 
 
@@ -84,6 +84,7 @@ def run_emit(options: EmitOptions) -> int:
 def _text(options: EmitOptions) -> int:
     """Launch settings in words: no code reads them, so they are no patch."""
     from dsabench.emit.launch_text import TEXT_FILE, launch_text
+    from dsabench.emit.schedulers import write_files
 
     tables = [file.table for file in read_tables(options.tables)]
     for table in tables:
@@ -92,12 +93,8 @@ def _text(options: EmitOptions) -> int:
             raise InputError(
                 f"{table.file_name}: --as text is for launch settings; `dsabench emit pr` writes of tables"
             )
-    path = (options.out or Path("results") / "local-text") / TEXT_FILE
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(launch_text(tables, dsabench.__version__))
-    except OSError as error:
-        raise StoreError(f"{path}: {error.strerror}: the text was not written") from error
+    folder = options.out or Path("results") / "local-text"
+    (path,) = write_files(folder, {TEXT_FILE: launch_text(tables, dsabench.__version__)})
     print(json.dumps([str(path)]) if options.as_json else path)
     return 0
 

@@ -17,7 +17,7 @@ from dsabench.emit.constant import constant_script
 from dsabench.emit.constant_text import constant_body
 from dsabench.emit.pr_body import TEXT, PullRequest, request_tables
 from dsabench.emit.pull_request import commit_constant
-from dsabench.emit.served import served_lines
+from dsabench.emit.served import as_points, served_lines
 from dsabench.emit.tables import File, read_committed, read_delivered
 from dsabench.errors import InputError
 
@@ -114,7 +114,7 @@ def _measured(options: PullRequestOptions) -> str | None:
     if not pairs:
         return None
     servers = served_lines(record for name in (*options.before, *options.after) for record in side_of(name).records)
-    return "\n\n".join(["\n".join(servers), *(_compared(pair, options.metrics) for pair in pairs)])
+    return "\n\n".join([as_points(servers), *(_compared(pair, options.metrics) for pair in pairs)])
 
 
 def _compared(pair: tuple[str, str], metrics: tuple[str, ...]) -> str:

@@ -10,12 +10,12 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dsabench.config.launch_args import with_args
 from dsabench.config.load import load_launch
 from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.config.specs import RuntimeConfig
-from dsabench.emit.deployment import Form
 from dsabench.errors import InputError, TrialFault
 from dsabench.model.hardware import accelerator
 from dsabench.model.runtime import RuntimeSpec, SettingCheck
@@ -28,6 +28,9 @@ from dsabench.runtimes.protocol import Place, Runtime
 from dsabench.sglang.images import known_image
 from dsabench.sglang.model_config import local_folder
 from dsabench.signals import run_loop, stop_at_any_signal
+
+if TYPE_CHECKING:
+    from dsabench.emit.deployment import Form
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,7 +217,7 @@ def plan_facts(dry_run: DryRun) -> dict[str, object]:
             }
             for axis in config.space.axes
         ],
-        "objective": {"metric": config.objective.metric, "direction": config.objective.direction},
+        "objective": config.objective.model_dump(include={"metric", "direction", "numerics"}),
         "constraints": [limit.model_dump(exclude_none=True) for limit in config.objective.constraints],
         "settings_to_search": space.settings,
         "never_runs": [

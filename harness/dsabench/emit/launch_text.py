@@ -8,7 +8,6 @@ from dsabench.emit.flags import knobs_of
 from dsabench.emit.pr_body import accuracy_of, measured_with
 from dsabench.model.tuned_table import LaunchRule, TunedTable
 from dsabench.sglang.readback import DIVIDED
-from dsabench.sglang.slice import parse_strategy
 
 TEXT_FILE = "launch-settings.md"
 
@@ -22,7 +21,7 @@ def launch_text(tables: Sequence[TunedTable], dsabench: str) -> str:
 def _section(table: TunedTable) -> Iterator[str]:
     rule, evidence = table.rule, table.evidence
     assert isinstance(rule, LaunchRule), "the caller chose them"
-    groups = groups_of(rule)
+    groups = rule.groups
     yield f"## Launch settings: {table.device.replace('_', ' ')}, {rule.strategy}, {table.heads_per_rank} heads a rank\n"
     yield "Conditions:\n"
     yield f"- {evidence.label} on {table.device.replace('_', ' ')} {measured_with(evidence)}; {table.kv_cache_dtype} KV cache."
@@ -43,9 +42,3 @@ def _section(table: TunedTable) -> Iterator[str]:
     yield "\nMeasure it again:\n"
     yield f"```console\n{evidence.command or '# no command is recorded'}\n```\n"
     yield "Limits: other GPUs, heads a rank, strategies and loads keep today's settings. A flag of the user wins.\n"
-
-
-def groups_of(rule: LaunchRule) -> int:
-    """Groups of DP attention of its strategy."""
-    sizes = {word[:2]: int(word[2:]) for word in rule.strategy.split(",")}
-    return parse_strategy(rule.strategy, sizes.get("tp", 1) * sizes.get("dp", 1)).dp

@@ -22,7 +22,7 @@ FILES: Mapping[Form, Callable[[Deployment], dict[str, str]]] = {
 
 
 def write_files(folder: Path, files: Mapping[str, str]) -> list[Path]:
-    """Write a deployment's files, scripts executable; returns their paths.
+    """Write files by their names, scripts executable; returns their paths.
 
     Raises:
         StoreError: one cannot be written.

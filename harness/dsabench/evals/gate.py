@@ -18,7 +18,7 @@ from dsabench.model.evals import EvalSpec
 from dsabench.model.record import EvalTrial, Record, Scored
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.study import GateSpec
-from dsabench.model.study_result import GateRefusal
+from dsabench.model.study_result import AccuracyRefusal
 from dsabench.model.verdict import Verdict
 
 _UNPROVEN = 1.0
@@ -44,7 +44,7 @@ def recorded_gate(
 
 def refused_settings(
     gates: Sequence[GateSpec], folder: Path, records: Sequence[Record], default: RuntimeSpec
-) -> dict[str, GateRefusal]:
+) -> dict[str, AccuracyRefusal]:
     """The settings (ids of specs) that answered an eval of these gates and do not pass it.
 
     Raises:
@@ -73,13 +73,13 @@ def _scored(gate: GateSpec, eval_: EvalSpec, records: Sequence[Record]) -> dict[
     }
 
 
-def refusal_of(judged: Sequence[tuple[GateSpec, Verdict]]) -> GateRefusal | None:
+def refusal_of(judged: Sequence[tuple[GateSpec, Verdict]]) -> AccuracyRefusal | None:
     """What the verdicts on a setting say together; None if it passes all of them."""
     refused = [(gate, verdict) for gate, verdict in judged if verdict.is_refusal]
     if not refused:
         return None
     excess = sum(_excess(verdict, gate.margin) for gate, verdict in refused)
-    return GateRefusal(excess, "; ".join(_why_not(verdict) for _, verdict in refused))
+    return AccuracyRefusal(excess, "; ".join(_why_not(verdict) for _, verdict in refused))
 
 
 def _excess(verdict: Verdict, margin: float) -> float:

@@ -31,16 +31,16 @@ class ObjectiveScore:
         """Whether all workloads were measured and all constraints hold."""
         return self.value is not None and self.violation == 0.0
 
-    def refused(self, by: GateRefusal | None) -> ObjectiveScore:
-        """The score of a setting that a gate refuses; itself where none does."""
+    def refused(self, by: AccuracyRefusal | None) -> ObjectiveScore:
+        """The score of a setting that may not win for its accuracy; itself where nothing is said against it."""
         return self if by is None else replace(self, violation=self.violation + by.excess, why_not=by.why)
 
 
-class GateRefusal(NamedTuple):
-    """Why a gate refuses a setting."""
+class AccuracyRefusal(NamedTuple):
+    """Why a setting may not win: a gate refuses it, or the objective keeps the default's numerics and it has others."""
 
     excess: float
-    """By how much the loss exceeds the margin, as a share of it; of several evals the sum."""
+    """By how much the loss exceeds the margin, as a share of it; of several evals the sum. 1 where no eval was asked."""
     why: str
 
 

@@ -121,6 +121,11 @@ class LaunchRule(Value):
     instead_of: FrozenMap[KnobValue] = Field(default_factory=dict)
     """What the runtime gives it, of the same knobs as far as the study's base says them."""
 
+    @property
+    def groups(self) -> int:
+        """Groups of DP attention of its strategy."""
+        return next((int(word[2:]) for word in self.strategy.split(",") if word.startswith("dp")), 1)
+
 
 KernelRule = ConstantRule | RatioRule | GridRule
 Rule = Annotated[

@@ -18,7 +18,7 @@ from dsabench.model.numerics import other_precision
 from dsabench.model.record import Failed, Measured, Record
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.study import MetricLimit, Objective
-from dsabench.model.study_result import GateRefusal, ObjectiveScore, ScoredSetting
+from dsabench.model.study_result import AccuracyRefusal, ObjectiveScore, ScoredSetting
 from dsabench.model.verdict import ABLATE_BOOTS_MIN, BOOTS_MIN, Verdict
 from dsabench.results.machines import clock_words, low_clocks, machine_name, machines_of
 from dsabench.results.study_records import StudyRecords, describe, spent
@@ -488,11 +488,11 @@ def scored_settings(records: StudyRecords, round_: int) -> list[ScoredSetting]:
     return found
 
 
-def unproven(config: StudyConfig, spec: RuntimeSpec) -> GateRefusal | None:
+def unproven(config: StudyConfig, spec: RuntimeSpec) -> AccuracyRefusal | None:
     """Why a setting cannot win where the objective asks for the default's numerics; None if it can."""
     if config.objective.numerics == "any" or not (knobs := other_precision(config.default, spec)):
         return None
-    return GateRefusal(1.0, f"accuracy unproven: {', '.join(knobs)}")
+    return AccuracyRefusal(1.0, f"accuracy unproven: {', '.join(knobs)}")
 
 
 def _fault_of(records: Iterable[Record]) -> str:

@@ -12,7 +12,7 @@ from dsabench.model.environment import Environment
 from dsabench.model.record import AnyTrial, Failed, Phase, Record, Scored, Trial
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.study import Assignment
-from dsabench.model.study_result import GateRefusal
+from dsabench.model.study_result import AccuracyRefusal
 from dsabench.model.value import Value
 from dsabench.model.workload import Workload
 
@@ -120,7 +120,7 @@ class StudyRecords:
         running: RuntimeSpec | None = None,
     ) -> None:
         self.config = config
-        self.refusals: Mapping[str, GateRefusal] = {}
+        self.refusals: Mapping[str, AccuracyRefusal] = {}
         self.reservations = tuple(reservations)
         self.running = running
         self.machine: str | None = None

@@ -75,6 +75,13 @@ def full_widths(model: str) -> Widths:
     raise InputError(f"{model}: a slice of a model whose widths are not known")
 
 
+def slice_of(model: str) -> dict[str, JsonValue] | None:
+    """Of a slice: GPUs, groups and experts' ranks of the deployment that it is cut from, its layers, and its own; None of a whole model."""
+    config = read_config(model) or {}
+    mark = config.get("dsabench_slice")
+    return {**mark, "layers": config.get("num_hidden_layers")} if isinstance(mark, dict) else None
+
+
 def weights_of(config: Mapping[str, JsonValue]) -> str | None:
     """Number format of the weights by config.json: bf16, fp8, nvfp4 or mxfp4; None for any other."""
     said = config.get("quantization_config")

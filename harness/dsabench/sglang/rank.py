@@ -1,27 +1,31 @@
-"""How a deployment spreads over its GPUs, in one word: what a slice is cut for, and what launch advice holds for."""
+"""How a deployment spreads over its GPUs, in one word: what a slice is cut for, and what launch settings hold for."""
 
 from __future__ import annotations
-
-from pydantic import JsonValue
 
 from dsabench.errors import InputError
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import SINGLE
 from dsabench.model.value import KnobValue
-from dsabench.sglang.model_config import read_config
+from dsabench.sglang.model_config import slice_of
 from dsabench.sglang.slice import Shape, parse_strategy
 
 _NOT_CUT = ("pp_size", "attn_cp_size", "dcp_size", "prefill_cp", "moe_dp_size")
 
 
-def is_slice(model: str) -> bool:
-    """Whether the model is what one GPU of a larger deployment computes."""
-    return _mark_of(model) is not None
+def strategy_of(spec: RuntimeSpec) -> str | None:
+    """That of a slice's deployment, or of the setting itself, in the words of `dsabench slice --strategy`: `tp2`, `tp2,dp2`, `dp4,ep4`; MTP
+    is left out. None where no slice can be cut from it (nodes, roles, PP, CP).
+    """
+    shape = _shape_of(spec)
+    if shape is None:
+        return None
+    words = [f"tp{shape.attn_tp}"] if shape.attn_tp > 1 or shape.dp == 1 else []
+    words += [f"dp{shape.dp}"] if shape.dp > 1 else []
+    return ",".join([*words, *([f"ep{shape.ep}"] if shape.ep > 1 else [])])
 
 
-def shape_of(spec: RuntimeSpec) -> Shape | None:
-    """That of a slice's deployment, or of the setting itself; None where no slice can be cut from it (nodes, roles, PP, CP)."""
-    match _mark_of(spec.model):
+def _shape_of(spec: RuntimeSpec) -> Shape | None:
+    match slice_of(spec.model):
         case {"gpus": int(gpus), "dp": int(dp), "ep": int(ep)}:
             return Shape(gpus, dp, ep, mtp=False)
     knobs = spec.knobs
@@ -34,17 +38,6 @@ def shape_of(spec: RuntimeSpec) -> Shape | None:
         return parse_strategy(f"dp{groups},ep{int(knobs.get('ep_size', 1))}", gpus)
     except InputError:
         return None
-
-
-def _mark_of(model: str) -> JsonValue:
-    return (read_config(model) or {}).get("dsabench_slice")
-
-
-def strategy_of(shape: Shape) -> str:
-    """In the words of `dsabench slice --strategy`: `tp2`, `tp2,dp2`, `dp4,ep4`; MTP is left out."""
-    words = [f"tp{shape.attn_tp}"] if shape.attn_tp > 1 or shape.dp == 1 else []
-    words += [f"dp{shape.dp}"] if shape.dp > 1 else []
-    return ",".join([*words, *([f"ep{shape.ep}"] if shape.ep > 1 else [])])
 
 
 def _is_more_than_one(value: KnobValue | None) -> bool:

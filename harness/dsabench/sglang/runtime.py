@@ -32,10 +32,10 @@ from dsabench.sglang.diagnose import refine
 from dsabench.sglang.examine import check_sglang
 from dsabench.sglang.installed import Installed
 from dsabench.sglang.memory_forecast import forecast_memory
-from dsabench.sglang.model_config import attention_widths, config_json, local_folder, read_config, vocabulary
+from dsabench.sglang.model_config import attention_widths, config_json, local_folder, slice_of, vocabulary
 from dsabench.sglang.plan import plan_sglang
 from dsabench.sglang.progress import say_progress
-from dsabench.sglang.rank import shape_of, strategy_of
+from dsabench.sglang.rank import strategy_of
 from dsabench.sglang.readback import differences, facts_in, resolved_knobs, runs_as, settings_of
 from dsabench.sglang.resolve.client import source_of, source_of_launch
 from dsabench.sglang.resolve.releases import added_release, added_releases
@@ -123,9 +123,8 @@ class SglangRuntime:
         if ranks < 1 or heads % ranks:
             raise InputError(f"{heads} heads cannot be shared by {ranks} ranks of the attention")
         device = None if spec.hardware is None else accelerator(spec.hardware).device_name
-        shape = shape_of(spec)
-        strategy = None if shape is None else strategy_of(shape)
-        return AttentionShape("sglang", heads // ranks, topk, layers, device and device.replace(" ", "_"), strategy)
+        named = device and device.replace(" ", "_")
+        return AttentionShape("sglang", heads // ranks, topk, layers, named, strategy_of(spec))
 
     def gpus(self, spec: RuntimeSpec) -> int:
         """Ranks of all its instances; see `Runtime.gpus`."""
@@ -360,7 +359,7 @@ async def _read_back(
         "log": logs[server.servers[0].name] if not several else logs,
         "differences": list(dict.fromkeys(different)),
         "notes": [note.line for note in notes],
-        "slice": (read_config(asked.model) or {}).get("dsabench_slice"),
+        "slice": slice_of(asked.model),
     }
     return {**_plain(settings), "dsabench": _plain(said)}
 

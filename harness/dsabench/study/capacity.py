@@ -53,24 +53,24 @@ async def find_capacity(workload: Workload, attainment_at: Callable[[float], Awa
         load = _next(workload, search, met, broken, is_last=len(probes) == search.probes - 1)
         if load is None:
             break
-        try:
-            attainment = await attainment_at(load)
-        except TrialFault as fault:
-            if fault.kind not in _TOO_MUCH or load == search.lowest:
-                raise
-            probes.append(LoadProbe(load=load, fault=fault.kind))
-            broken = load
-            continue
-        except OutOfReach as missed:
-            probes.append(LoadProbe(load=load, attainment=missed.at_most, stopped=True))
-            broken = load
-            continue
-        probes.append(LoadProbe(load=load, attainment=attainment))
-        if attainment >= search.attainment:
+        probe = await _tried(load, attainment_at, must_run=load == search.lowest)
+        probes.append(probe)
+        if probe.attainment is not None and probe.attainment >= search.attainment:
             met = load
         else:
             broken = load
     return Capacity(met, tuple(probes))
+
+
+async def _tried(load: float, attainment_at: Callable[[float], Awaitable[float]], *, must_run: bool) -> LoadProbe:
+    try:
+        return LoadProbe(load=load, attainment=await attainment_at(load))
+    except OutOfReach as missed:
+        return LoadProbe(load=load, attainment=missed.at_most, stopped=True)
+    except TrialFault as fault:
+        if fault.kind not in _TOO_MUCH or must_run:
+            raise
+        return LoadProbe(load=load, fault=fault.kind)
 
 
 def _next(

@@ -25,7 +25,7 @@ from dsabench.runtimes.kinds import make_runtime
 from dsabench.sglang.memory_forecast import GIB
 from dsabench.sglang.model_config import full_widths
 from dsabench.tuners.hisparse_memory import Demand, DevicePool, Rank, ReferencePool, require_pool
-from dsabench.tuners.of_sweep import TunePlan, objective_verdicts, table_of_sweep, why_unfinished
+from dsabench.tuners.of_sweep import TunePlan, in_words, table_of_sweep, why_not_better, why_unfinished
 from dsabench.tuners.target import target_of
 
 _BUFFER, _RATIO, _BLOCK = (
@@ -321,10 +321,9 @@ def table_of(config: StudyConfig, result: StudyResult, command: str) -> tuple[Tu
     """The table of the best setting, and one line on where it stands."""
     if (why := why_unfinished(config, result)) is not None:
         return None, f"unfinished: {why}"
-    verdicts = objective_verdicts(config, result)
-    if result.best is None or not verdicts or not has_gain(config.objective, verdicts):
-        said = "; ".join(f"{one.workload}: {one.verdict}, {one.reason}" for one in verdicts)
-        return None, f"not faster than the default: {said or result.stopped}"
+    if (why := why_not_better(config, result)) is not None:
+        return None, f"not faster than the default: {why}"
+    assert result.best is not None, "it is better"
     role, best = role_of(config), result.best.spec
     knobs = best.knobs if role is None else _knobs_of(best, role)
     if knobs.get("hisparse") is not True:
@@ -332,8 +331,7 @@ def table_of(config: StudyConfig, result: StudyResult, command: str) -> tuple[Tu
     for rival in result.rivals:
         against = [one for one in rival.verdicts if one.metric == config.objective.metric]
         if not has_gain(config.objective, against):
-            said = "; ".join(f"{one.workload}: {one.verdict}, {one.reason}" for one in against)
-            return None, f"not faster than the baseline {rival.label}: {said}"
+            return None, f"not faster than the baseline {rival.label}: {in_words(against)}"
     table = table_of_sweep(
         _rule(knobs),
         of_role_alone(config),

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from dsabench.config.specs import StudyConfig
+from dsabench.emit.served import served_lines
 from dsabench.errors import InputError
 from dsabench.model.numerics import other_precision
-from dsabench.model.runtime import MemoryForecast, labels_of
+from dsabench.model.runtime import MemoryForecast
 from dsabench.model.space import canonical, is_legal
 from dsabench.model.study_result import StudyResult
 from dsabench.model.tuned_table import LaunchRule, TunedTable
 from dsabench.model.value import KnobValue
-from dsabench.results.ablation import has_gain
 from dsabench.runtimes.kinds import make_runtime
-from dsabench.sglang.rank import is_slice
-from dsabench.tuners.of_sweep import TunePlan, gates_of, objective_verdicts, table_of_sweep, why_unfinished
+from dsabench.tuners.of_sweep import TunePlan, gates_of, table_of_sweep, why_not_better, why_unfinished
 from dsabench.tuners.target import target_of
 
 CHUNK, MEMORY = "chunked_prefill_size", "mem_fraction_static"
@@ -54,20 +53,20 @@ def _fitting(config: StudyConfig) -> Iterator[tuple[int, Fitting | None]]:
     """For each chunk of the axis, with all else as in base: the memory fraction with the largest pool that surely fits."""
     base = config.default.knobs
     axes = {axis.name: axis.values for axis in config.space.axes}
-    fractions = axes.get(MEMORY, (base.get(MEMORY),))
+    fractions = [{MEMORY: value} for value in axes.get(MEMORY, ())] or [{}]
+    asked = [
+        canonical(config.space, base, {**base, CHUNK: chunk, **fraction})
+        for chunk in axes[CHUNK]
+        for fraction in fractions
+    ]
+    legal = [one for one in asked if is_legal(config.space, base, one)]
+    checks = make_runtime(config.runtime).check([config.spec(one) for one in legal], config.runtime.version)
+    known = [(dict(one), check.memory) for one, check in zip(legal, checks, strict=True) if check.memory is not None]
     for chunk in axes[CHUNK]:
-        if not isinstance(chunk, int):
-            continue
-        asked = [{CHUNK: chunk, **({} if value is None else {MEMORY: value})} for value in fractions]
-        settings = [canonical(config.space, base, {**base, **one}) for one in asked]
-        legal = [one for one in settings if is_legal(config.space, base, one)]
-        checks = make_runtime(config.runtime).check([config.spec(one) for one in legal], config.runtime.version)
-        told = [(dict(one), check.memory) for one, check in zip(legal, checks, strict=True)]
-        known = [(one, memory) for one, memory in told if memory is not None]
-        if not known:
-            continue
-        fits = [(one, memory) for one, memory in known if memory.verdict == "fits"]
-        yield chunk, max(fits, key=lambda found: found[1].kv_tokens, default=None)
+        of_chunk = [(one, memory) for one, memory in known if one[CHUNK] == chunk]
+        if isinstance(chunk, int) and of_chunk:
+            fits = [found for found in of_chunk if found[1].verdict == "fits"]
+            yield chunk, max(fits, key=lambda found: found[1].kv_tokens, default=None)
 
 
 def _in_words(setting: Mapping[str, KnobValue], told: MemoryForecast) -> str:
@@ -81,10 +80,9 @@ def table_of(config: StudyConfig, result: StudyResult, command: str) -> tuple[Tu
     """The settings of the winner as a table, and one line on where it stands."""
     if (why := why_unfinished(config, result)) is not None:
         return None, f"unfinished: {why}"
-    verdicts = objective_verdicts(config, result)
-    if result.best is None or not verdicts or not has_gain(config.objective, verdicts):
-        said = "; ".join(f"{one.workload}: {one.verdict}, {one.reason}" for one in verdicts)
-        return None, f"not better than the base: {said or result.stopped}"
+    if (why := why_not_better(config, result)) is not None:
+        return None, f"not better than the base: {why}"
+    assert result.best is not None, "it is better"
     default, best = config.default, result.best.spec
     gates = gates_of(config, result)
     if (apart := other_precision(default, best)) and not (gates and all(gate.passed for gate in gates)):
@@ -97,15 +95,13 @@ def table_of(config: StudyConfig, result: StudyResult, command: str) -> tuple[Tu
         settings=changed,
         instead_of={name: default.knobs[name] for name in changed if name in default.knobs},
     )
-    table = table_of_sweep(rule, config, result, [*_conditions(config, strategy), *labels_of(best)], command)
+    served = [sentence.removesuffix(".") for sentence in served_lines(result.records)]
+    table = table_of_sweep(rule, config, result, [*served, *_limits_of(config)], command)
     return table, f"better with {best.changes(default)}"
 
 
-def _conditions(config: StudyConfig, strategy: str) -> Iterator[str]:
-    """The loads, and what was held to."""
-    yield f"model {config.runtime.model}"
-    if is_slice(config.runtime.model):
-        yield f"one GPU computed what a rank of {strategy} does: what communication takes of time and memory is not in it"
+def _limits_of(config: StudyConfig) -> Iterator[str]:
+    """What the loads were held to."""
     for load in config.workloads:
         slo = load.slo
         if slo is not None and load.capacity is not None:

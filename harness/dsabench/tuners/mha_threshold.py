@@ -10,10 +10,9 @@ from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
 from dsabench.model.study_result import StudyResult
 from dsabench.model.tuned_table import GateEvidence, ThresholdRule, TunedTable
-from dsabench.results.ablation import has_gain
 from dsabench.sglang.model_config import full_widths
 from dsabench.sglang.models import Widths
-from dsabench.tuners.of_sweep import TunePlan, objective_verdicts, table_of_sweep, why_unfinished
+from dsabench.tuners.of_sweep import TunePlan, table_of_sweep, why_not_better, why_unfinished
 from dsabench.tuners.target import target_of
 
 KNOB = "mha_threshold_tokens"
@@ -87,11 +86,11 @@ def propose(config: StudyConfig, result: StudyResult, command: str) -> Proposal:
     """The table of the best threshold, and where it stands."""
     if (why := why_unfinished(config, result)) is not None:
         return Proposal("unfinished", why, None)
-    verdicts = objective_verdicts(config, result)
-    tokens = None if result.best is None else result.best.spec.knobs.get(KNOB)
-    if not isinstance(tokens, int) or not verdicts or not has_gain(config.objective, verdicts):
-        reasons = "; ".join(f"{one.workload}: {one.verdict}, {one.reason}" for one in verdicts)
-        return Proposal("not faster", reasons or (result.stopped or "nothing was confirmed against the default"), None)
+    if (why := why_not_better(config, result)) is not None:
+        return Proposal("not faster", why, None)
+    assert result.best is not None, "it is better"
+    tokens = result.best.spec.knobs[KNOB]
+    assert isinstance(tokens, int), "the only axis of the study"
     table = table_of_sweep(ThresholdRule(max_tokens=tokens), config, result, (), command)
     if not table.changes_numerics:
         return Proposal("default", f"up to index_topk={table.index_topk} dense attention is exact", table)

@@ -16,9 +16,8 @@ from dsabench.model.study import ImpliedKnobs
 from dsabench.model.study_result import StudyResult
 from dsabench.model.tuned_table import StepsRule, TunedTable
 from dsabench.model.value import KnobValue
-from dsabench.results.ablation import has_gain
 from dsabench.sglang.model_config import full_widths
-from dsabench.tuners.of_sweep import TunePlan, objective_verdicts, table_of_sweep, why_unfinished
+from dsabench.tuners.of_sweep import TunePlan, table_of_sweep, why_not_better, why_unfinished
 from dsabench.tuners.target import target_of
 
 ALGORITHM, STEPS = "speculative_algorithm", "speculative_num_steps"
@@ -192,10 +191,8 @@ def table_of(
     slots = slots_of(costs, ACCEPT_RATE if known is None else known)
     if (why := why_unfinished(config, result)) is not None:
         return None, costs, slots, f"unfinished: {why}"
-    verdicts = objective_verdicts(config, result)
-    if result.best is None or not verdicts or not has_gain(config.objective, verdicts):
-        said = "; ".join(f"{one.workload}: {one.verdict}, {one.reason}" for one in verdicts)
-        return None, costs, slots, f"not faster than without drafts: {said or result.stopped}"
+    if (why := why_not_better(config, result)) is not None:
+        return None, costs, slots, f"not faster than without drafts: {why}"
     if known is None:
         said = "the accept length is not that of text (random tokens, random weights, or pinned); --accept-rate says it"
         return None, costs, slots, f"costs measured, no schedule: {said}"

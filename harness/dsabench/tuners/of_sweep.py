@@ -23,6 +23,7 @@ from dsabench.model.tuned_table import (
 )
 from dsabench.model.value import canonical_json, digest
 from dsabench.model.verdict import Verdict
+from dsabench.results.ablation import has_gain
 from dsabench.tuners.target import target_of
 
 _KINDS: dict[str, Literal["mha_threshold", "hisparse", "mtp", "launch"]] = {
@@ -78,6 +79,19 @@ def why_unfinished(config: StudyConfig, result: StudyResult) -> str | None:
         return None
     boots = f"{result.unconfirmed} boots" if result.unconfirmed > 1 else "1 boot"
     return f"{boots} of the confirmation missing: a table takes {config.budget.confirm_boots} of every side"
+
+
+def why_not_better(config: StudyConfig, result: StudyResult) -> str | None:
+    """What the verdicts say of a best setting that shows no gain; None where it shows one."""
+    verdicts = objective_verdicts(config, result)
+    if result.best is not None and verdicts and has_gain(config.objective, verdicts):
+        return None
+    return in_words(verdicts) or result.stopped or "nothing was confirmed against the default"
+
+
+def in_words(verdicts: Iterable[Verdict]) -> str:
+    """Each with its workload and reason."""
+    return "; ".join(f"{one.workload}: {one.verdict}, {one.reason}" for one in verdicts)
 
 
 def evidence_of(config: StudyConfig, result: StudyResult, conditions: Sequence[str], command: str) -> TableEvidence:

@@ -10,6 +10,7 @@ from dsabench.errors import InputError
 from dsabench.model.record import Failed, Measured, Metric, Outcome
 from dsabench.model.runtime import RuntimeSpec, refuse_nothing
 from dsabench.model.space import legal
+from dsabench.model.study_result import ScoredSetting
 from dsabench.results.scores import judge, scored_settings
 from dsabench.results.study_records import BootReservation, ReservedTrial, StudyRecords
 from dsabench.study.budget import RunLimits, trials_left, why_confirmation_stops, why_search_stops
@@ -479,6 +480,17 @@ def test_another_machine_that_has_nothing_to_search_needs_no_default(config: Stu
     assert next_boot(on_machine(ledger, "b"), strategy) is None
 
 
+def searched_on_a(config: StudyConfig) -> tuple[StudyRecords, ScoredSetting]:
+    """The default and a setting that is a fifth faster, both measured on machine a."""
+    ledger = on_machine(StudyRecords(config, ENVIRONMENT.fingerprint, ()), "a")
+    strategy = make_proposer(config)
+    for value in (100.0, 120.0):
+        take_on(ledger, next_boot(ledger, strategy), "a", value)
+    best = challenger(ledger, 0)
+    assert best is not None
+    return ledger, best
+
+
 def confirm_on(ledger: StudyRecords, best: RuntimeSpec, machine: str, boots: int) -> list[tuple[str, int | None]]:
     """Boot the next ones of the confirmation on a machine, the best setting a fifth faster; returns their (label, turn)."""
     told = []
@@ -492,12 +504,7 @@ def confirm_on(ledger: StudyRecords, best: RuntimeSpec, machine: str, boots: int
 
 def test_a_pair_that_a_change_of_machines_cuts_in_two_begins_again(config: StudyConfig) -> None:
     config = config.model_copy(update={"budget": config.budget.model_copy(update={"confirm_boots": 3})})
-    ledger = on_machine(StudyRecords(config, ENVIRONMENT.fingerprint, ()), "a")
-    strategy = make_proposer(config)
-    for value in (100.0, 120.0):
-        take_on(ledger, next_boot(ledger, strategy), "a", value)
-    best = challenger(ledger, 0)
-    assert best is not None
+    ledger, best = searched_on_a(config)
     first = confirm_on(ledger, best.spec, "a", 1)
     assert first == [("default", 0)]
     # On another machine the default's boot has no partner; the pairs after it are whole.
@@ -512,12 +519,7 @@ def test_a_pair_that_a_change_of_machines_cuts_in_two_begins_again(config: Study
 
 
 def test_a_whole_pair_of_another_machine_stays(config: StudyConfig) -> None:
-    ledger = on_machine(StudyRecords(config, ENVIRONMENT.fingerprint, ()), "a")
-    strategy = make_proposer(config)
-    for value in (100.0, 120.0):
-        take_on(ledger, next_boot(ledger, strategy), "a", value)
-    best = challenger(ledger, 0)
-    assert best is not None
+    ledger, best = searched_on_a(config)
     assert [turn for _, turn in confirm_on(ledger, best.spec, "a", 2)] == [0, 0]
     assert [turn for _, turn in confirm_on(ledger, best.spec, "b", 2)] == [1, 1]
     assert next_confirm_boot(ledger, 0, best.spec) is None

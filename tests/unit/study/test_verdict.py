@@ -11,7 +11,7 @@ import pytest
 
 from dsabench.errors import InputError
 from dsabench.model.study import Budget, GateSpec
-from dsabench.model.study_result import Finalist, GateRefusal
+from dsabench.model.study_result import AccuracyRefusal, Finalist
 from dsabench.model.verdict import Verdict, VerdictWord
 from dsabench.results.scores import judge, scored_settings
 from dsabench.results.study_records import StudyRecords
@@ -179,7 +179,7 @@ def told(word: VerdictWord, effect: float | None = None) -> Verdict:
 def test_what_a_gate_refused_in_the_search_is_no_finalist_and_the_strategy_learns_of_it(ledger) -> None:
     fastest, second = sorted(scored_settings(ledger, 0), key=lambda one: -(one.score.value or 0.0))[:2]
     assert challenger(ledger, 0) == fastest
-    ledger.refusals = {fastest.spec.id: GateRefusal(4.0, "less accurate: -5.00 points (gsm8k)")}
+    ledger.refusals = {fastest.spec.id: AccuracyRefusal(4.0, "less accurate: -5.00 points (gsm8k)")}
     assert challenger(ledger, 0) == second
     (refused,) = (one for one in scored_settings(ledger, 0) if not one.score.is_feasible)
     assert (refused.spec, refused.score.value) == (fastest.spec, fastest.score.value)

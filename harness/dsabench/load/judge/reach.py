@@ -40,7 +40,8 @@ class ReachCheck:
     def told(self, ended: int) -> None:
         """Raise OutOfReach once it is certain."""
         now_s = perf_counter()
-        self._started_s = self._started_s or now_s
+        if self._started_s is None:
+            self._started_s = now_s
         should_have = bisect_right(self.latest_s, now_s - self._started_s - _LATE_S)
         count = len(self.latest_s)
         at_most = (count - max(0, should_have - ended)) / count

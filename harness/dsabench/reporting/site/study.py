@@ -16,7 +16,7 @@ from dsabench.model.metrics import METRICS
 from dsabench.model.record import Phase, Record
 from dsabench.model.runtime import SIMULATED, RuntimeSpec
 from dsabench.model.study import Objective
-from dsabench.model.study_result import Ablation, GateRefusal, ObjectiveScore
+from dsabench.model.study_result import Ablation, AccuracyRefusal, ObjectiveScore
 from dsabench.model.verdict import Verdict
 from dsabench.model.workload import Workload
 from dsabench.reporting.comparison import ComparedSide, compare_sides
@@ -120,8 +120,12 @@ class Setting:
 
     def searched(self, workload: str, round_: int) -> list[Entry]:
         """Those of one round of the search under a workload, in order of time."""
-        found = (entry for entry in self.entries if entry.record.phase == "search" and entry.record.round == round_)
-        return sorted((e for e in found if e.workload.name == workload), key=lambda e: e.record.started_at)
+        return _searched(self.entries, workload, round_)
+
+
+def _searched(entries: Iterable[Entry], workload: str, round_: int) -> list[Entry]:
+    found = (entry for entry in entries if entry.record.phase == "search" and entry.record.round == round_)
+    return sorted((e for e in found if e.workload.name == workload), key=lambda e: e.record.started_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,9 +243,9 @@ class Study:
         return found
 
     @cached_property
-    def refusals(self) -> dict[str, GateRefusal]:
+    def refusals(self) -> dict[str, AccuracyRefusal]:
         """Id of a setting → why the gate refuses it; none where the answers are not kept."""
-        found: dict[str, GateRefusal] = {}
+        found: dict[str, AccuracyRefusal] = {}
         gates = () if self.config is None else self.config.gates
         for journal in {entry.journal for entry in self.answers}:
             records = [entry.record for entry in self.answers if entry.journal == journal]
@@ -268,13 +272,10 @@ class Study:
             return ObjectiveScore(None, 0.0)
         return ObjectiveScore(math.exp(math.fsum(map(math.log, values)) / len(values)), 0.0)
 
-    def _tried(self, entries: Iterable[Entry], round_: int) -> dict[str, list[Record]]:
+    def _tried(self, entries: Sequence[Entry], round_: int) -> dict[str, list[Record]]:
         """Workload → the records of a round of the search that count, of one setting's."""
-        found = [one for one in entries if one.record.phase == "search" and one.record.round == round_]
-        ordered = sorted(found, key=lambda one: one.record.started_at)
-        return {
-            load: list(settle([one.record for one in ordered if one.workload.name == load])) for load in self.workloads
-        }
+        tried = {load: [one.record for one in _searched(entries, load, round_)] for load in self.workloads}
+        return {load: list(settle(records)) for load, records in tried.items()}
 
     def against_default(self, setting: Setting) -> float | None:
         """Its score against the default's of the same round, as the terminal says it; None where there is none."""
