@@ -221,14 +221,16 @@ def _hisparse(text: str) -> Mapping[str, KnobValue] | None:
 
 
 def _hide_graphs(found: ReadCommand, accepted: Accepted) -> None:
-    """`--cuda-graph-backend-… disabled` for both is the knob cuda_graph, for prefill alone piecewise_cuda_graph."""
-    names = {f"{ARGS}cuda_graph_backend_{phase}" for phase in ("decode", "prefill")}
-    off = {name for name in names if found.knobs.get(name) == "disabled"}
-    both, prefill = off == names, off == {f"{ARGS}cuda_graph_backend_prefill"}
-    if (both or prefill) and "--cuda-graph-backend-prefill" in accepted.flags:
-        for name in off:
-            del found.knobs[name]
-        found.knobs["cuda_graph" if both else "piecewise_cuda_graph"] = False
+    """`--cuda-graph-backend-… disabled` for both is the knob cuda_graph, for prefill alone piecewise_cuda_graph, as are the pieces."""
+    decode, prefill = (f"{ARGS}cuda_graph_backend_{phase}" for phase in ("decode", "prefill"))
+    if (flag := accepted.flags.get("--cuda-graph-backend-prefill")) is None:
+        return
+    pieces = "tc_piecewise" if "tc_piecewise" in flag.choices else "breakable"
+    if found.knobs.get(decode) == found.knobs.get(prefill) == "disabled":
+        del found.knobs[decode], found.knobs[prefill]
+        found.knobs["cuda_graph"] = False
+    elif found.knobs.get(decode) != "disabled" and found.knobs.get(prefill) in {"disabled", pieces}:
+        found.knobs["piecewise_cuda_graph"] = found.knobs.pop(prefill) == pieces
 
 
 def _is_shell(value: KnobValue) -> bool:

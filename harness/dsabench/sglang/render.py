@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from dsabench.errors import nearest
 from dsabench.model.knobs import ARGS, KNOBS
@@ -342,9 +343,19 @@ def _best(spellings: tuple[Spelling, ...], accepted: Accepted) -> Spelling | Non
     for states in ({"real"}, {"alias"}, {"no-op"}):
         for spelling in spellings:
             flags = [accepted.flags.get(flag) for flag in spelling.flags]
-            if all(flag is not None and flag.state in states for flag in flags):
+            if all(flag is not None and flag.state in states for flag in flags) and _takes(spelling.on, accepted):
                 return spelling
     return None
+
+
+def _takes(words: str, accepted: Accepted) -> bool:
+    """Whether each value in the words of a switch is one that its flag has."""
+    pairs = pairwise(words.split())
+    return all(
+        not (choices := accepted.flags[flag].choices) or value in choices
+        for flag, value in pairs
+        if flag.startswith("--") and not value.startswith("--")
+    )
 
 
 def _with_value(name: str, value: KnobValue, spelling: Spelling, accepted: Accepted) -> Phrase:

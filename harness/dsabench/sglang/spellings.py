@@ -107,7 +107,10 @@ FLAGS: dict[str, tuple[Spelling, ...]] = {
         "--cuda-graph-backend-decode disabled --cuda-graph-backend-prefill disabled", "--disable-cuda-graph"
     ),
     "piecewise_cuda_graph": (
-        *_off("--cuda-graph-backend-prefill disabled", "--disable-piecewise-cuda-graph"),
+        # True has to be said since 0.5.14: by itself it captures no prefill of MLA. 0.5.22 has no tc_piecewise any more.
+        Spelling(on="--cuda-graph-backend-prefill tc_piecewise", off="--cuda-graph-backend-prefill disabled"),
+        Spelling(on="--cuda-graph-backend-prefill breakable", off="--cuda-graph-backend-prefill disabled"),
+        *_off("--disable-piecewise-cuda-graph"),
         *_on("--enable-piecewise-cuda-graph"),
     ),
     "cuda_graph_max_bs": _value("--cuda-graph-max-bs-decode", "--cuda-graph-max-bs"),

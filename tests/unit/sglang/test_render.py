@@ -65,6 +65,8 @@ def test_every_spelling_is_one_that_some_version_takes() -> None:
         ("0.5.10", {"piecewise_cuda_graph": True}, ""),
         ("0.5.10", {"piecewise_cuda_graph": False}, "--disable-piecewise-cuda-graph"),
         ("0.5.20", {"piecewise_cuda_graph": False}, "--cuda-graph-backend-prefill disabled"),
+        ("0.5.16", {"piecewise_cuda_graph": True}, "--cuda-graph-backend-prefill tc_piecewise"),
+        ("0.5.23", {"piecewise_cuda_graph": True}, "--cuda-graph-backend-prefill breakable"),
         ("0.5.16", {"prefix_cache": False, "watchdog_timeout_s": 3600.0}, "--disable-radix-cache --watchdog-timeout 3600"),
         ("0.5.9", {"hisparse": False, "prefix_cache": True}, ""),
         ("0.5.16", {**MTP, "speculative_overlap": False},
