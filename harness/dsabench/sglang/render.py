@@ -36,6 +36,8 @@ _NEEDS = {
     **dict.fromkeys(("simulated_accept_length",), "speculative_algorithm"),
     "speculative_adaptive_config": "speculative_adaptive",
     "cp_mode": "prefill_cp",
+    "prefill_delayer_queue_min_ratio": "prefill_delayer",
+    "prefill_delayer_max_delay_ms": "prefill_delayer_queue_min_ratio",
     "dp_attention": "dp_size",
     **dict.fromkeys(("hisparse_top_k", "hisparse_device_buffer_size"), "hisparse"),
     **dict.fromkeys(("hisparse_host_to_device_ratio", "hisparse_swap_in_block_size"), "hisparse"),

@@ -63,6 +63,22 @@ def test_what_is_no_command_is_one_line(command: str, error: str) -> None:
         read_command(command, ACCEPTED)
 
 
+@pytest.mark.parametrize(
+    ("version", "words", "knobs"),
+    [
+        ("0.5.16", "prefill disabled", {"piecewise_cuda_graph": False}),
+        ("0.5.16", "prefill tc_piecewise", {"piecewise_cuda_graph": True}),
+        ("0.5.16", "prefill breakable", {"args.cuda_graph_backend_prefill": "breakable"}),
+        ("0.5.23", "prefill breakable", {"piecewise_cuda_graph": True}),
+        ("0.5.16", "prefill disabled --cuda-graph-backend-decode disabled", {"cuda_graph": False}),
+        ("0.5.16", "decode disabled", {"args.cuda_graph_backend_decode": "disabled"}),
+    ],
+)
+def test_graphs_of_a_phase(version: str, words: str, knobs: dict[str, object]) -> None:
+    command = f"sglang serve --model x --cuda-graph-backend-{words}"
+    assert read_command(command, from_table(parse_version(version))).knobs == knobs
+
+
 def test_it_is_printed_as_a_config(tmp_path: Path) -> None:
     command = "sglang serve --model deepseek-ai/DeepSeek-V3.2 --tp 8 --hicache-ratio 2 --port 1 extra"
     words = ["config", "from-command", "-", "--runtime-version", "0.5.16", "--hardware", "h200"]
