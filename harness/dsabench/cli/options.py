@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, get_type_hints
 
 import typer
 
@@ -110,6 +110,9 @@ LaunchArgs = Annotated[
 ]
 
 
+Executor = Literal["local", "ray"]
+
+
 @dataclass(frozen=True, slots=True)
 class StudyOptions:
     """The options of `sweep`. A tune that sweeps adds its own.
@@ -152,6 +155,15 @@ class StudyOptions:
     lanes: Annotated[
         int, typer.Option(min=1, max=64, help="Servers at the same time, each on an equal share of the GPUs and cores.")
     ] = 1
+    executor: Annotated[
+        Executor, typer.Option(help="Where servers boot: here, or on the machines of a Ray cluster.")
+    ] = "local"
+    ray_address: Annotated[
+        str | None,
+        typer.Option(
+            help="Address of the Ray cluster.", show_default="the cluster of this machine, or Ray on it alone"
+        ),
+    ] = None
     launch_env: LaunchEnv = None
     launch_arg: LaunchArgs = None
     optuna_storage: Annotated[
@@ -172,6 +184,8 @@ class StudyOptions:
         against = [flag for flag, given in (("--again", self.again), ("--dry-run", self.dry_run)) if given]
         if self.conclude and against:
             raise InputError(f"--conclude and {against[0]} exclude each other: --conclude uses only existing records")
+        if self.ray_address is not None and self.executor != "ray":
+            raise InputError("--ray-address goes with --executor ray")
         return Study.from_config(
             config or self.config,
             results=self.results,
@@ -282,6 +296,10 @@ def run_study(options: StudyOptions, study: Study) -> StudyResult:
         return options.resume_command() + (" --again" if options.again and not begun else "")
 
     with resume_hint(command):
+        if options.executor == "ray":
+            from dsabench.distributed.ray_cluster import RayCluster
+
+            return study.run_on(RayCluster(options.ray_address), progress)
         return study.run(progress)
 
 

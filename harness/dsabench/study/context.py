@@ -141,26 +141,32 @@ async def open_context(
     *,
     lanes: int = 1,
     for_plan: bool = False,
+    elsewhere: Environment | None = None,
 ) -> StudyContext:
     """Examine the runtime and the machine. Writes nothing.
 
-    With `for_plan` the runtime need not be installed, and the machine may be another one than the study will use.
+    With `for_plan` the runtime need not be installed, and the machine may be another one than the study will use. `elsewhere` is the
+    environment of the machines that boot for it, so that nothing is examined here.
 
     Raises:
         InputError: the runtime is missing, its rules refuse the default, or the machine cannot be split into so many lanes.
 
     """
     started_s, runtime, cpu_before = time.monotonic(), make_runtime(config.runtime), CpuSnapshot.now(())
-    identity, note = await _identity_for_plan(runtime, config) if for_plan else (await runtime.identity(), None)
+    if elsewhere is not None:
+        identity, note = elsewhere.runtime, None
+    else:
+        identity, note = await _identity_for_plan(runtime, config) if for_plan else (await runtime.identity(), None)
     if note is not None:
         observer.note(f"note: {note}")
-    rules = await _rules_of(runtime, config, None if note is None else identity.version, observer)
-    shares = await _shares(config, rules, lanes, observer, for_plan=for_plan)
+    is_here = note is None and elsewhere is None
+    rules = await _rules_of(runtime, config, None if is_here else identity.version, observer)
+    shares = () if elsewhere is not None else await _shares(config, rules, lanes, observer, for_plan=for_plan)
     if shares:
         # Take the share before the environment is collected: its fingerprint must be that of a share, as in every
         # record.
         shares[0].take()
-    environment = await collect_environment(identity)
+    environment = elsewhere or await collect_environment(identity)
     memory = remember(config, environment, rules.refuse)
     for line in memory.lines:
         observer.note(f"first: {line}")
@@ -315,6 +321,19 @@ async def _split(config: StudyConfig, rules: SettingRules, lanes: int) -> tuple[
     gpus = await visible_gpus()
     each = max((rules.gpus(spec) for spec in _settings(config)), default=0) if gpus else 0
     return split_machine(lanes, sorted(os.sched_getaffinity(0)), gpus, each)
+
+
+def gpus_each(config: StudyConfig) -> int:
+    """GPUs of the largest setting, of those that the space may try; 0 where the runtime computes on none."""
+    runtime = make_runtime(config.runtime)
+    return max(map(runtime.gpus, _settings(config)), default=0)
+
+
+def machine_of(context: StudyContext, environment: Environment) -> StudyContext:
+    """The context of a worker whose boots are on another machine of a cluster."""
+    label = f"one of {context.limits.lanes} machines of a cluster"
+    labels = (label,) if context.limits.lanes > 1 else ()
+    return replace(context, environment=environment, journal=Journal(context.folder), labels=labels, cpu_before=None)
 
 
 def _largest(config: StudyConfig, rules: SettingRules) -> int:

@@ -28,8 +28,16 @@ from dsabench.results.study_records import StudyRecords
 from dsabench.signals import run_loop, stop_at_any_signal
 from dsabench.study.ablation import index_of_reduced, next_ablation_boot, reduced_setting, winner_of
 from dsabench.study.budget import trials_left, why_ablation_stops, why_confirmation_stops, why_search_stops
-from dsabench.study.context import StudyContext, context_of_records, open_context, with_journal
+from dsabench.study.context import (
+    StudyContext,
+    context_of_records,
+    gpus_each,
+    machine_of,
+    open_context,
+    with_journal,
+)
 from dsabench.study.lanes import run_lanes
+from dsabench.study.machines import Cluster, Machine, MachineGone
 from dsabench.study.memory import error_of
 from dsabench.study.next_boot import (
     BootPlan,
@@ -45,7 +53,7 @@ from dsabench.study.proposers import PROPOSERS, make_proposer
 from dsabench.study.session import SILENT, StudyObserver, TrialSession, open_session
 from dsabench.study.space_check import refuse_unprovable
 from dsabench.study.verdict import conclude
-from dsabench.study.worker import BootWorker, Reservations, WhyStop
+from dsabench.study.worker import BootWorker, NextBoot, Reservations, WhyStop
 
 if TYPE_CHECKING:
     from dsabench.study.gate import AccuracyGate
@@ -147,6 +155,36 @@ class Study:
             finally:
                 Reservations(self.folder).remove()
 
+    def run_on(self, cluster: Cluster, observer: StudyObserver = SILENT) -> StudyResult:
+        """Do the same as `run`, with boots on the machines of a cluster. All search; one of them confirms, so that both sides of a pair
+        are of one machine.
+
+        Raises:
+            InputError: the config has a gate, no machine can boot, or as `run` raises.
+            MachineGone: the last machine boots no more. What was measured is kept.
+
+        """
+        _require_no_loop()
+        self._check()
+        if self.config.gates:
+            raise InputError("--executor ray: a config with a gate runs without it; set `gate: null`")
+        if self.lanes > 1:
+            raise InputError("--executor ray: the machines of the cluster are the lanes; leave --lanes out")
+        stop_at_any_signal()
+        return run_loop(self._run_on(cluster, observer))
+
+    async def _run_on(self, cluster: Cluster, observer: StudyObserver) -> StudyResult:
+        async with cluster.machines(self.config, gpus_each(self.config), observer) as machines:
+            lanes, first = len(machines), machines[0].environment
+            opened = await open_context(self.config, self.folder, observer, lanes=lanes, elsewhere=first)
+            with claim_folder(self.folder):
+                try:
+                    context = with_journal(opened, observer, again=self.again)
+                    with observer:
+                        return await _measure_on(machines, context, observer)
+                finally:
+                    Reservations(self.folder).remove()
+
     async def run_async(self, observer: StudyObserver = SILENT) -> StudyResult:
         """Do the same as `run` inside a running event loop, as in a notebook.
 
@@ -185,10 +223,40 @@ class Study:
         require_some(self.config.space, self.config.runtime.base)
 
 
-async def measure(context: StudyContext, observer: StudyObserver, *, with_gate: bool = True) -> StudyResult:
-    """Boot what the records lack, in the order of the code below. Each record is on disk before the next boot starts."""
-    config, limits = context.config, context.limits
-    proposer = make_proposer(config)
+async def _measure_on(machines: Sequence[Machine], context: StudyContext, observer: StudyObserver) -> StudyResult:
+    """Search on all machines at the same time; then measure what is left on the first one that still boots."""
+    contexts = [machine_of(context, machine.environment) for machine in machines]
+
+    async def search(index: int) -> MachineGone | None:
+        its = contexts[index]
+        told = observer.for_lane(index + 1) if len(machines) > 1 else observer
+        worker = BootWorker(its.session(told), its, machines[index], index)
+        try:
+            await worker.take_boots(_searchers(its), why_search_stops, "search")
+        except MachineGone as error:
+            observer.note(f"warning: {error}; what is left is measured without it")
+            return error
+        return None
+
+    searching = [asyncio.ensure_future(search(index)) for index in range(len(machines))]
+    try:
+        gone = await asyncio.gather(*searching)
+    finally:
+        for task in searching:
+            task.cancel()
+        await asyncio.gather(*searching, return_exceptions=True)
+    for its, machine, lost in zip(contexts, machines, gone, strict=True):
+        if lost is None:
+            try:
+                return await measure(its, observer, machine=machine)
+            except MachineGone as error:
+                observer.note(f"warning: {error}; another one goes on")
+    raise MachineGone("no machine of the cluster boots any more; what is measured is kept")
+
+
+def _searchers(context: StudyContext) -> tuple[NextBoot, NextBoot]:
+    """The order is: baseline, interrupted settings, settings listed in the config, settings from the proposer."""
+    limits, proposer = context.limits, make_proposer(context.config)
 
     def baseline(records: StudyRecords) -> BootPlan | None:
         return next_baseline_boot(records, limits.round, trials_left(records, limits))
@@ -196,14 +264,21 @@ async def measure(context: StudyContext, observer: StudyObserver, *, with_gate: 
     def search(records: StudyRecords) -> BootPlan | None:
         return next_search_boot(records, limits.round, proposer, trials_left(records, limits))
 
+    return baseline, search
+
+
+async def measure(
+    context: StudyContext, observer: StudyObserver, *, with_gate: bool = True, machine: Machine | None = None
+) -> StudyResult:
+    """Boot what the records lack, in the order of the code below. Each record is on disk before the next boot starts."""
+    config, limits = context.config, context.limits
     async with open_session(context.session(observer)) as session:
-        worker = BootWorker(session, context)
+        worker = BootWorker(session, context, machine)
         whole = await _gate_of(context, session) if with_gate or config.gates_of_settings else None
         gate = whole if with_gate else None
 
-        # The order is: baseline, interrupted settings, settings listed in the config, settings from the proposer.
         score = whole.score_searched if whole is not None and config.gates_of_settings else None
-        stopped = await worker.take_boots([baseline, search], why_search_stops, "search", score)
+        stopped = await worker.take_boots(_searchers(context), why_search_stops, "search", score)
         await _complete_scores(worker, context, gate)
 
         # Best setting and baseline boot in turns, so that a drift of the machine hits both. If the gate refuses the

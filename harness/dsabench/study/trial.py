@@ -130,6 +130,19 @@ def record_refusal(session: TrialSession, trials: Sequence[PlannedTrial], refusa
     return tuple(log.records)
 
 
+def record_fault(session: TrialSession, trials: Sequence[PlannedTrial], fault: TrialFault) -> tuple[Record, ...]:
+    """Append a `Failed` record for each trial of a boot that ended elsewhere, without a word.
+
+    Raises:
+        StoreError: a record could not be written.
+
+    """
+    log, started, boot = _RecordWriter(session), _Stopwatch(), str(uuid.uuid4())
+    for planned in trials:
+        log.write(planned, _failed(fault), boot, started)
+    return tuple(log.records)
+
+
 @dataclass(slots=True)
 class _Stopwatch:
     """Wall-clock start for the record, monotonic start for the duration: the wall clock may jump."""

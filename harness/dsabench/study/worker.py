@@ -25,6 +25,7 @@ from dsabench.results.study_records import BootReservation, ReservedTrial, Study
 from dsabench.runtimes.protocol import Server
 from dsabench.study.budget import RunLimits
 from dsabench.study.context import StudyContext
+from dsabench.study.machines import Machine
 from dsabench.study.next_boot import BootPlan
 from dsabench.study.plan import make_plan
 from dsabench.study.session import PlannedTrial, TrialSession
@@ -42,9 +43,10 @@ class Reservations:
     free again.
     """
 
-    def __init__(self, results: Path) -> None:
+    def __init__(self, results: Path, worker: int = 0) -> None:
+        """`worker` tells apart those of one process."""
         self._folder = results / FOLDER
-        self._mine = self._folder / f"{os.getpid()}.json"
+        self._mine = self._folder / f"{os.getpid()}-{worker}.json"
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -119,11 +121,14 @@ AfterLast = Callable[[RuntimeSpec, Server], Awaitable[None]]
 
 
 class BootWorker:
-    """Measure boots of one study in this process, one after another."""
+    """Measure boots of one study, one after another: in this process, or on a machine of a cluster."""
 
-    def __init__(self, session: TrialSession, context: StudyContext) -> None:
-        self._session, self._context = session, context
-        self._reservations = Reservations(context.folder)
+    def __init__(
+        self, session: TrialSession, context: StudyContext, machine: Machine | None = None, number: int = 0
+    ) -> None:
+        """`number` tells apart the workers of this process."""
+        self._session, self._context, self._machine = session, context, machine
+        self._reservations = Reservations(context.folder, number)
 
     def look(self) -> StudyRecords:
         """Read the records, and what other processes have under way."""
@@ -198,6 +203,10 @@ class BootWorker:
             record_refusal(session, trials, refusal)
             return
         task = partial(after_last, boot.spec) if after_last is not None and boot.is_last else None
+        if self._machine is not None:
+            assert task is None, "no gate is asked on a cluster"
+            await self._machine.run_boot(session, trials)
+            return
         await run_boot(session, trials, task, goes_on)
 
 

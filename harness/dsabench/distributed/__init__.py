@@ -1,0 +1,1 @@
+"""Boots of a study on the machines of a cluster."""

@@ -1,0 +1,293 @@
+"""A Ray cluster: its nodes, and a booter on each for every set of GPUs that a setting takes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dsabench.config.specs import StudyConfig
+from dsabench.distributed.booter import Booter, BootOrder, Message, OrderedTrial
+from dsabench.errors import InputError, StoreError, TrialFault
+from dsabench.model.environment import Environment
+from dsabench.model.record import Record
+from dsabench.results.journal import sync_folder
+from dsabench.study.machines import MachineGone
+from dsabench.study.session import PlannedTrial, StudyObserver, TrialSession
+from dsabench.study.trial import record_fault
+
+_STORE_BYTES = 200 << 20
+"""Of a Ray that is started for one run: records and their samples pass through, one at a time."""
+_ANSWER_S = 5.0
+_STOP_S = 60.0
+"""A server has 20 s from TERM to KILL; then the booter and all that it started are killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RayCluster:
+    """Machines that Ray knows. Without an address: the cluster that this machine is of, or else Ray on this machine alone."""
+
+    address: str | None = None
+
+    @asynccontextmanager
+    async def machines(
+        self, config: StudyConfig, gpus: int, observer: StudyObserver
+    ) -> AsyncIterator[Sequence[RayMachine]]:
+        """As many booters as find `gpus` GPUs each; where no setting takes one, one a node.
+
+        Raises:
+            InputError: Ray is not installed, the cluster does not answer, or no node has so many GPUs or the runtime.
+
+        """
+        if self.address is not None:
+            await _require_listener(self.address)
+        ray = _connect(self.address)
+        try:
+            made = _machines(ray, config, gpus)
+            if not made:
+                raise InputError(f"--executor ray: no node of the cluster has {gpus} GPUs")
+            try:
+                opened = await asyncio.gather(*(one.open() for one in made))
+                if not any(opened):
+                    raise InputError(f"--executor ray: {made[0].why_not}")
+                machines = [one for one, is_open in zip(made, opened, strict=True) if is_open]
+                for why_not in left_out(made, machines[0].environment):
+                    observer.note(f"warning: {why_not}; it is left out")
+                yield [one for one in machines if not one.why_not]
+            finally:
+                await asyncio.gather(*(one.close() for one in made))
+        finally:
+            await asyncio.to_thread(ray.shutdown)
+
+
+@dataclass(slots=True)
+class RayMachine:
+    """One booter of a node."""
+
+    name: str
+    make: Callable[[], Any]
+    """Starts the actor, on its node."""
+    is_alive: Callable[[], bool]
+    """Whether the node is."""
+    environment: Environment = field(init=False)
+    why_not: str = ""
+    _actor: Any = None
+
+    async def open(self) -> bool:
+        """Start the booter and ask what its records will say of the machine. False, with `why_not`, where it cannot boot."""
+        from ray.exceptions import RayError  # noqa: PLC0415  (optional)
+
+        try:
+            self._actor = self.make()
+            self.environment = Environment.model_validate_json(await self._actor.environment.remote())
+        except RayError as error:
+            self.why_not = f"{self.name}: {_cause(error)}"
+            return False
+        return True
+
+    async def run_boot(self, session: TrialSession, trials: Sequence[PlannedTrial]) -> tuple[Record, ...]:
+        """Boot there, and write here what comes back. A lost booter is a transient fault of what it had not recorded.
+
+        Raises:
+            InputError: the workload does not fit the server.
+            TrialFault: kind `not_gone`.
+            StoreError: a record could not be written.
+            MachineGone: the node is lost; its trials have their records.
+
+        """
+        from ray.exceptions import RayError  # noqa: PLC0415
+
+        order = BootOrder(
+            study=session.study,
+            trials=tuple(map(OrderedTrial.of, trials)),
+            ready_timeout_s=session.ready_timeout_s,
+            price_per_gpu_hour=session.price_per_gpu_hour,
+            labels=session.labels,
+        )
+        records: list[Record] = []
+        try:
+            async for reference in self._actor.boot.remote(order.model_dump_json()):
+                _take(await reference, session, trials, records)
+        except RayError as error:
+            fault = TrialFault("killed", f"{self.name} was lost: {_cause(error)}", stage="boot", transient=True)
+            records += record_fault(session, trials[len(records) :], fault)
+            if not (self.is_alive() and await self.open()):
+                raise MachineGone(f"{self.name} is gone: {_cause(error)}") from error
+        except BaseException:
+            await self._stop()
+            raise
+        return tuple(records)
+
+    async def _stop(self) -> None:
+        with suppress(Exception):  # a lost booter has nothing left to stop
+            async with asyncio.timeout(_STOP_S):
+                await self._actor.stop.remote()
+
+    async def close(self) -> None:
+        """End the booter and what it started."""
+        if self._actor is not None:
+            with suppress(Exception):
+                async with asyncio.timeout(_STOP_S):
+                    await self._actor.close.remote()
+            import ray  # noqa: PLC0415
+
+            ray.kill(self._actor)
+
+
+def _take(message: Message, session: TrialSession, trials: Sequence[PlannedTrial], records: list[Record]) -> None:
+    match message.kind:
+        case "record":
+            _write(message, session.folder)
+            record = Record.model_validate_json(message.text)
+            session.journal.append(record)
+            records.append(record)
+            session.observer.record_written(record)
+        case "logs":
+            _write(message, session.folder)
+        case "input_error":
+            raise InputError(message.text)
+        case "store_error":
+            raise StoreError(message.text)
+        case "not_gone":
+            raise TrialFault("not_gone", message.text, stage="boot")
+        case _:
+            _show(message, session.observer, trials)
+
+
+def _show(message: Message, observer: StudyObserver, trials: Sequence[PlannedTrial]) -> None:
+    match message.kind:
+        case "progress":
+            observer.boot_progress(message.text)
+        case "ready":
+            observer.boot_ready(message.numbers[0])
+        case "started":
+            observer.trial_started(trials[int(message.numbers[0])])
+        case "requests":
+            observer.requests_done(int(message.numbers[0]), int(message.numbers[1]))
+        case "note":
+            observer.note(message.text)
+
+
+def _write(message: Message, folder: Path) -> None:
+    """Each file whole or not at all, before the record that names it."""
+    for name, content in message.files.items():
+        final = folder / name
+        temporary = final.with_name(f"{final.name}.tmp")
+        try:
+            final.parent.mkdir(parents=True, exist_ok=True)
+            with temporary.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.rename(final)
+            sync_folder(final.parent)
+        except OSError as error:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise StoreError(f"{final}: {error.strerror or error}") from error
+
+
+async def _require_listener(address: str) -> None:
+    """Ray itself asks a silent address for minutes, and no interrupt ends that."""
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(_ANSWER_S):
+            _, writer = await asyncio.open_connection(host, int(port))
+            writer.close()
+    except (OSError, ValueError, TimeoutError) as error:
+        raise InputError(
+            f"--ray-address {address}: nothing answers there; give HOST:PORT of the cluster's head"
+        ) from error
+
+
+def _connect(address: str | None) -> Any:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray  # noqa: PLC0415  (optional, and a second of start)
+    except ImportError as error:
+        raise InputError("--executor ray: the package ray is not installed here") from error
+    quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False, "include_dashboard": False}
+    try:
+        ray.init(address=address or "auto", logging_level=logging.ERROR, log_to_driver=False)
+    except ConnectionError as error:
+        if address is not None:
+            raise InputError(f"--ray-address {address}: no cluster answers there") from error
+        ray.init(address="local", _node_ip_address="127.0.0.1", object_store_memory=_STORE_BYTES, **quiet)
+    return ray
+
+
+def _alive(ray: Any) -> list[dict[str, Any]]:
+    return sorted((node for node in ray.nodes() if node["Alive"]), key=lambda node: node["NodeID"])
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """A node, and one of the sets of GPUs on it."""
+
+    node: dict[str, Any]
+    index: int
+    of: int
+
+    @property
+    def host(self) -> str:
+        """Nodes of one host share its cores."""
+        return str(self.node["NodeManagerHostname"])
+
+    def __str__(self) -> str:
+        name = f"node {self.node['NodeManagerAddress']} ({self.node['NodeID'][:8]})"
+        return name if self.of == 1 else f"{name}, {self.index + 1} of {self.of}"
+
+
+def _slots(nodes: Sequence[dict[str, Any]], gpus: int) -> list[_Slot]:
+    found = []
+    for node in nodes:
+        many = int(node["Resources"].get("GPU", 0)) // gpus if gpus else 1
+        found += [_Slot(node, index, many) for index in range(many)]
+    return found
+
+
+def _machine(ray: Any, slot: _Slot, shares: tuple[int, int], config: StudyConfig, gpus: int) -> RayMachine:
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: PLC0415
+
+    where = slot.node["NodeID"]
+    pinned = NodeAffinitySchedulingStrategy(node_id=where, soft=False)
+    actor = ray.remote(Booter).options(num_cpus=0, num_gpus=gpus, scheduling_strategy=pinned)
+    said = (config.runtime.model_dump_json(), *shares, str(Path.cwd()))
+
+    def is_alive() -> bool:
+        return any(node["NodeID"] == where for node in _alive(ray))
+
+    return RayMachine(str(slot), lambda: actor.remote(*said), is_alive)
+
+
+def _machines(ray: Any, config: StudyConfig, gpus: int) -> list[RayMachine]:
+    slots = _slots(_alive(ray), gpus)
+    on = Counter(slot.host for slot in slots)
+    taken: Counter[str] = Counter()
+    made = []
+    for slot in slots:
+        made.append(_machine(ray, slot, (taken[slot.host], on[slot.host]), config, gpus))
+        taken[slot.host] += 1
+    return made
+
+
+def left_out(machines: Sequence[RayMachine], wanted: Environment) -> Iterator[str]:
+    """Why some of them measure nothing: they cannot boot, or what they measure could not be compared."""
+    for one in machines:
+        if not one.why_not and one.environment.fingerprint != wanted.fingerprint:
+            one.why_not = f"{one.name}: other hardware or versions than the first node has"
+        if one.why_not:
+            yield one.why_not
+
+
+def _cause(error: BaseException) -> str:
+    """The line that says it: of an error in the booter, its own."""
+    inner = getattr(error, "cause", None) or error
+    lines = [line.strip() for line in str(inner).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,49 @@
+"""Machines of a cluster that boot for a study. The process that holds the journal asks them, and writes what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+from dsabench.config.specs import StudyConfig
+from dsabench.errors import DsabenchError
+from dsabench.model.environment import Environment
+from dsabench.model.record import Record
+from dsabench.study.session import PlannedTrial, StudyObserver, TrialSession
+
+
+class MachineGone(DsabenchError):
+    """A machine does not boot any more. What it had under way has its records."""
+
+
+class Machine(Protocol):
+    """A machine, or its share with the GPUs of one setting."""
+
+    @property
+    def environment(self) -> Environment:
+        """What its records say of it."""
+
+    async def run_boot(self, session: TrialSession, trials: Sequence[PlannedTrial]) -> tuple[Record, ...]:
+        """Boot there, measure each trial, and write the records here. All trials have the same setting.
+
+        Raises:
+            InputError, TrialFault, StoreError: as a boot on this machine.
+            MachineGone: it boots no more.
+
+        """
+
+
+class Cluster(Protocol):
+    """Where machines come from."""
+
+    def machines(
+        self, config: StudyConfig, gpus: int, observer: StudyObserver
+    ) -> AbstractAsyncContextManager[Sequence[Machine]]:
+        """Machines of one kind, of `gpus` GPUs each; at least one. At the end nothing that they started is left. The observer is told
+        which are left out.
+
+        Raises:
+            InputError: there is none.
+
+        """

@@ -1,0 +1,92 @@
+"""What a machine of a cluster sends: progress, records with their files, logs, and why it ended."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from dsabench.distributed.booter import Booter, BootOrder, Message, OrderedTrial
+from dsabench.errors import InputError
+from dsabench.model.environment import Environment
+from dsabench.model.record import Measured, Record, Trial
+from studies import STUDY, load_study
+
+
+@pytest.fixture(autouse=True)
+def _same_cores() -> Iterator[None]:
+    """A booter confines its process to its share and goes to the folder of whoever asks."""
+    cores, folder = os.sched_getaffinity(0), Path.cwd()
+    yield
+    os.sched_setaffinity(0, cores)
+    os.chdir(folder)
+
+
+@asynccontextmanager
+async def booter(
+    folder: Path, text: str = STUDY, index: int = 0, of: int = 1
+) -> AsyncIterator[tuple[Booter, BootOrder]]:
+    config = load_study(folder, text)
+    trials = [Trial(runtime=config.default, workload=one) for one in config.workloads]
+    ordered = tuple(OrderedTrial(trial=one, occasion=0, phase="search", round=0) for one in trials)
+    made = Booter(config.runtime.model_dump_json(), index, of, str(Path.cwd()))
+    try:
+        yield made, BootOrder(study="study", trials=ordered, ready_timeout_s=60, labels=("far",))
+    finally:
+        await made.close()
+
+
+async def test_each_record_comes_with_its_files(tmp_path: Path) -> None:
+    async with booter(tmp_path) as (made, order):
+        environment = Environment.model_validate_json(await made.environment())
+        for _ in range(2):  # nothing of an order is left for the next one
+            messages = [one async for one in made.boot(order.model_dump_json())]
+            records = [Record.model_validate_json(one.text) for one in messages if one.kind == "record"]
+            assert [one.trial for one in records] == [one.trial for one in order.trials]
+            assert {one.environment for one in records} == {environment}
+            assert {(one.study, one.labels[-1]) for one in records} == {("study", "far")}
+            for message, record in zip([one for one in messages if one.kind == "record"], records, strict=True):
+                assert isinstance(record.outcome, Measured)
+                assert list(message.files) == [record.outcome.samples]
+            kinds = [one.kind for one in messages if one.kind not in {"progress", "requests", "note"}]
+            assert kinds == ["ready", "started", "record", "started", "record", "logs"]
+            assert b"Listening on" in messages[-1].files[f"boots/{records[0].boot[:8]}/server.log"]
+            assert max(one.numbers for one in messages if one.kind == "requests") == (12, 12)
+
+
+async def test_it_stops_in_the_middle(tmp_path: Path) -> None:
+    async with booter(tmp_path) as (made, order):
+        await made.environment()
+        messages = made.boot(order.model_dump_json())
+        assert await anext(messages)
+        await made.stop()
+        rest = [one.kind async for one in messages]
+        assert "record" not in rest
+    assert not [
+        one for one in psutil.Process().children(recursive=True) if "dsabench.reference" in " ".join(one.cmdline())
+    ]
+
+
+async def test_the_users_mistake_is_told(tmp_path: Path) -> None:
+    text = STUDY.replace("dataset: random-ids, input_len: 48", "dataset: custom, dataset_path: gone.jsonl")
+    data = tmp_path / "gone.jsonl"
+    data.write_text("{}\n")
+    text = text.replace("gone.jsonl", str(data))
+    async with booter(tmp_path, text) as (made, order):
+        data.unlink()
+        await made.environment()
+        *_, last, logs = [one async for one in made.boot(order.model_dump_json())]
+        assert logs.kind == "logs"
+        assert last == Message("input_error", last.text)
+        assert "gone.jsonl" in last.text
+
+
+async def test_more_booters_than_cores_is_one_line(tmp_path: Path) -> None:
+    cores = len(os.sched_getaffinity(0))
+    async with booter(tmp_path, index=cores, of=cores + 1) as (made, _):
+        with pytest.raises(InputError, match="each takes a core at least"):
+            await made.environment()

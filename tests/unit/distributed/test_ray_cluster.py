@@ -1,0 +1,170 @@
+"""Boots on the nodes of a real Ray cluster on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from dsabench.distributed.ray_cluster import RayMachine, left_out
+from dsabench.model.record import Failed, Measured
+from dsabench.results.journal import Journal
+from factories import ENVIRONMENT
+from program import dsabench
+from studies import STUDY
+
+SLOW = pytest.mark.slow
+
+GRID = STUDY.replace("name: study", "name: grid").replace("budget: {max_trials: 6,", "budget: {")
+"""Three settings beside the default, under two workloads."""
+
+
+@pytest.fixture
+def cluster() -> Iterator[object]:
+    """A head and one more node, each a raylet of its own. The test's process is of neither: it names the address."""
+    ray = pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    os.sched_setaffinity(0, range(os.cpu_count() or 1))
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    try:
+        yield made
+    finally:
+        ray.shutdown()
+        made.shutdown()
+
+
+def sweep(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    (folder / "study.yaml").write_text(GRID)
+    return dsabench("sweep", folder / "study.yaml", *words)
+
+
+def start(folder: Path, *words: str) -> subprocess.Popen[str]:
+    (folder / "study.yaml").write_text(GRID)
+    argv = [sys.executable, "-m", "dsabench", "sweep", str(folder / "study.yaml"), *words]
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def wait_until(happened: Callable[[], bool], run: subprocess.Popen[str] | None = None) -> None:
+    until = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < until
+        assert run is None or run.poll() is None
+        time.sleep(0.05)
+
+
+def servers() -> list[int]:
+    """Of the reference runtime, wherever they were started."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        words = " ".join(process.info["cmdline"] or ())
+        if "dsabench.reference" in words:
+            found.append(process.pid)
+    return found
+
+
+@SLOW
+def test_two_nodes_measure_what_one_process_does(tmp_path: Path, cluster: object) -> None:
+    node = cluster.add_node(num_cpus=1)  # type: ignore[attr-defined]
+    assert node is not None
+    local = sweep(tmp_path, "--results", str(tmp_path / "local"), "--json")
+    address = cluster.address  # type: ignore[attr-defined]
+    there = sweep(tmp_path, "--results", str(tmp_path / "ray"), "--json", "--executor", "ray", "--ray-address", address)
+    assert (local.returncode, there.returncode) == (0, 0), local.stderr + there.stderr
+    assert json.loads(there.stdout)["verdicts"]
+    records = Journal(tmp_path / "ray").read().records
+    of_local = Journal(tmp_path / "local").read().records
+    assert {one.id for one in records} == {one.id for one in of_local}
+    assert len({one.key for one in records}) == len(records) == len(of_local)
+    for one in records:
+        assert isinstance(one.outcome, Measured), one.outcome
+        assert (tmp_path / "ray" / str(one.outcome.samples)).is_file()
+        assert (tmp_path / "ray" / "boots" / one.boot[:8] / "server.log").is_file()
+        assert one.labels[-1] == "one of 2 machines of a cluster"
+    assert not servers()
+
+
+@SLOW
+def test_a_lost_node_loses_nothing(tmp_path: Path, cluster: object) -> None:
+    node = cluster.add_node(num_cpus=1)  # type: ignore[attr-defined]
+    words = ["--results", str(tmp_path / "r"), "--executor", "ray", "--ray-address", cluster.address]  # type: ignore[attr-defined]
+    run = start(tmp_path, *words)
+    journal = Journal(tmp_path / "r")
+    wait_until(lambda: len(journal.read().records) >= 2, run)
+    cluster.remove_node(node, allow_graceful=False)  # type: ignore[attr-defined]
+    said, _ = run.communicate(timeout=200)
+    assert run.returncode == 0, said
+    records = journal.read().records
+    assert len({one.key for one in records}) == len(records)
+    measured = {one.id for one in records if isinstance(one.outcome, Measured)}
+    assert {one.id for one in records} == measured
+    lost = [one.outcome for one in records if isinstance(one.outcome, Failed)]
+    assert all(one.fault == "killed" and one.transient for one in lost)
+    assert "is gone" in said or "what is left is measured without it" in said
+    assert not servers()
+
+
+@SLOW
+def test_an_interrupt_leaves_nothing(tmp_path: Path, cluster: object) -> None:
+    words = ["--results", str(tmp_path / "r"), "--executor", "ray", "--ray-address", cluster.address]  # type: ignore[attr-defined]
+    run = start(tmp_path, *words)
+    wait_until(lambda: bool(servers()), run)
+    run.send_signal(signal.SIGINT)
+    said, _ = run.communicate(timeout=60)
+    assert run.returncode == 130, said
+    assert "Continue with:" in said
+    assert not servers()
+
+
+@SLOW
+def test_a_killed_run_goes_on_where_it_was(tmp_path: Path, cluster: object) -> None:
+    words = ["--results", str(tmp_path / "r"), "--executor", "ray", "--ray-address", cluster.address]  # type: ignore[attr-defined]
+    run = start(tmp_path, *words)
+    journal = Journal(tmp_path / "r")
+    wait_until(lambda: len(journal.read().records) >= 2 and bool(servers()), run)
+    run.kill()
+    run.communicate()
+    wait_until(lambda: not servers())
+    before = journal.read().records
+    done = sweep(tmp_path, *words)
+    assert done.returncode == 0, done.stderr
+    records = journal.read().records
+    assert records[: len(before)] == before
+    assert len({one.key for one in records}) == len(records)
+    assert all(isinstance(one.outcome, Measured) for one in records)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--ray-address", "127.0.0.1:1"], "--ray-address goes with --executor ray"),
+        (["--executor", "ray", "--ray-address", "127.0.0.1:1"], "--ray-address 127.0.0.1:1: nothing answers there"),
+        (["--executor", "ray", "--ray-address", "head"], "--ray-address head: nothing answers there"),
+        (["--executor", "ray", "--lanes", "2"], "the machines of the cluster are the lanes"),
+    ],
+)
+def test_what_does_not_go_is_one_line(tmp_path: Path, words: list[str], line: str) -> None:
+    done = sweep(tmp_path, "--results", str(tmp_path / "r"), *words)
+    assert done.returncode == 2
+    assert line in done.stderr
+    assert not (tmp_path / "r").exists()
+
+
+def test_only_machines_alike_measure() -> None:
+    machines = [RayMachine(name, lambda: None, lambda: True) for name in ("one", "two", "three")]
+    machines[0].environment = machines[2].environment = ENVIRONMENT
+    machines[1].environment = ENVIRONMENT.model_copy(update={"fingerprint": "0123456789abcdef"})
+    machines[2].why_not = "three: no runtime"
+    assert list(left_out(machines, ENVIRONMENT)) == [
+        "two: other hardware or versions than the first node has",
+        "three: no runtime",
+    ]
+    assert [one.name for one in machines if not one.why_not] == ["one"]
