@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from dsabench.config.specs import StudyConfig
-from dsabench.distributed.booter import Booter, BootOrder, Message, OrderedTrial
+from dsabench.distributed.booter import Booter, BootOrder, Message, OrderedEvals, OrderedTrial
 from dsabench.errors import InputError, StoreError, TrialFault
 from dsabench.model.environment import Environment
-from dsabench.model.record import Record
+from dsabench.model.record import EvalTrial, Record
 from dsabench.results.journal import sync_folder
-from dsabench.study.machines import MachineGone
+from dsabench.study.machines import EvalsOfBoot, MachineGone
 from dsabench.study.session import PlannedTrial, StudyObserver, TrialSession
 from dsabench.study.trial import record_fault
 
@@ -91,7 +91,9 @@ class RayMachine:
             return False
         return True
 
-    async def run_boot(self, session: TrialSession, trials: Sequence[PlannedTrial]) -> tuple[Record, ...]:
+    async def run_boot(
+        self, session: TrialSession, trials: Sequence[PlannedTrial], evals: EvalsOfBoot | None = None
+    ) -> tuple[Record, ...]:
         """Boot there, and write here what comes back. A lost booter is a transient fault of what it had not recorded.
 
         Raises:
@@ -106,6 +108,7 @@ class RayMachine:
         order = BootOrder(
             study=session.study,
             trials=tuple(map(OrderedTrial.of, trials)),
+            evals=None if evals is None else _ordered(evals, session),
             ready_timeout_s=session.ready_timeout_s,
             price_per_gpu_hour=session.price_per_gpu_hour,
             labels=session.labels,
@@ -116,7 +119,7 @@ class RayMachine:
                 _take(await reference, session, trials, records)
         except RayError as error:
             fault = TrialFault("killed", f"{self.name} was lost: {_cause(error)}", stage="boot", transient=True)
-            records += record_fault(session, trials[len(records) :], fault)
+            records += record_fault(session, trials[len(records) :], fault)  # evals go on in a boot of their own
             if not (self.is_alive() and await self.open()):
                 raise MachineGone(f"{self.name} is gone: {_cause(error)}") from error
         except BaseException:
@@ -138,6 +141,15 @@ class RayMachine:
             import ray  # noqa: PLC0415
 
             ray.kill(self._actor)
+
+
+def _ordered(evals: EvalsOfBoot, session: TrialSession) -> OrderedEvals:
+    known = tuple(
+        record
+        for record in session.journal.read().records
+        if isinstance(record.trial, EvalTrial) and record.trial.runtime == evals.spec
+    )
+    return OrderedEvals(spec=evals.spec, gates=evals.gates, default=evals.default, round=evals.round, known=known)
 
 
 def _take(message: Message, session: TrialSession, trials: Sequence[PlannedTrial], records: list[Record]) -> None:

@@ -5,7 +5,7 @@ Both answer on a server that the study booted and has measured, so a gate costs 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dsabench.errors import InputError, TrialFault
@@ -18,6 +18,7 @@ from dsabench.model.study import GateSpec
 from dsabench.model.verdict import Verdict
 from dsabench.runtimes.protocol import Server
 from dsabench.study.booted_eval import BootedEval, plan_eval
+from dsabench.study.machines import EvalsOfBoot, Machine
 from dsabench.study.session import TrialSession
 from dsabench.study.trial import stop_if_server_dies
 
@@ -33,28 +34,47 @@ class AccuracyGate:
         """Whether a setting may change answers."""
         return bool(changed_numerics(self.default, spec))
 
-    async def score(self, spec: RuntimeSpec, server: Server) -> None:
-        """Run the evals on a server, one after the other, unless this round already has the scores of this setting."""
-        for one in self.evals:
-            await one.score(spec, server)
+    @property
+    def of_finalists(self) -> Scoring:
+        """All evals, of a setting that is confirmed."""
+        return Scoring(lambda _: self.evals, self.default)
 
-    async def score_searched(self, spec: RuntimeSpec, server: Server) -> None:
-        """Run the evals that ask every setting, on a server of the search."""
-        for one in self._of_settings(spec):
-            await one.score(spec, server)
+    @property
+    def of_settings(self) -> Scoring:
+        """The evals that ask every setting, in the search."""
+        return Scoring(self._of_settings, self.default)
 
     async def complete(self, spec: RuntimeSpec) -> None:
         """Boot a searched setting for the evals that it did not answer, as where the study was killed while it did."""
         for one in self._of_settings(spec):
             await one.complete(spec)
 
-    def _of_settings(self, spec: RuntimeSpec) -> list[EvalOfGate]:
+    def _of_settings(self, spec: RuntimeSpec) -> tuple[EvalOfGate, ...]:
         may_differ = spec == self.default or self.applies(spec)
-        return [one for one in self.evals if one.gate.ask == "settings" and may_differ]
+        return tuple(one for one in self.evals if one.gate.ask == "settings" and may_differ)
 
     async def judge(self, best: RuntimeSpec, may_boot: bool) -> tuple[Verdict, ...]:
         """Compare the scores, a verdict for each eval. A missing score leaves it undecided, which does not pass."""
         return tuple([await one.judge(best, may_boot) for one in self.evals])
+
+
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """What the gate asks a setting in its last boot: on the server here, or on a machine of a cluster."""
+
+    asks: Callable[[RuntimeSpec], Sequence[EvalOfGate]]
+    default: RuntimeSpec
+
+    async def __call__(self, spec: RuntimeSpec, server: Server) -> None:
+        """Run the evals on a server, one after the other, unless this round already has the scores of this setting."""
+        for one in self.asks(spec):
+            await one.score(spec, server)
+
+    def elsewhere(self, spec: RuntimeSpec) -> EvalsOfBoot | None:
+        """What a machine is to ask; None if this round has all scores of this setting."""
+        unscored = [one for one in self.asks(spec) if one.asked.recorded(spec) is None]
+        gates = tuple(one.gate for one in unscored)
+        return EvalsOfBoot(spec, gates, self.default, unscored[0].asked.round) if unscored else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +84,8 @@ class EvalOfGate:
     gate: GateSpec
     asked: BootedEval
     default: RuntimeSpec
+    machine: Machine | None = None
+    """Boots for it; None boots here."""
 
     async def score(self, spec: RuntimeSpec, server: Server) -> None:
         """Run the eval on a server, unless this round already has the score of this setting.
@@ -108,6 +130,12 @@ class EvalOfGate:
         """Boot only for the eval. This is needed only if the measured server died or was killed during the eval."""
         session = self.asked.session
         session.observer.note(f"gate: {self.asked.plan.task.name} continues in a separate boot")
+        if self.machine is not None:
+            evals = EvalsOfBoot(spec, (self.gate,), self.default, self.asked.round)
+            await self.machine.run_boot(session, (), evals)
+            if (record := self.asked.recorded(spec)) is None:
+                raise TrialFault("internal", "the machine that was asked has no score", stage="load")
+            return record
         async with session.runtime.serve(spec, await session.place()) as server:
             return await stop_if_server_dies(server, self.asked.ask(spec, server))
 
@@ -116,7 +144,11 @@ class EvalOfGate:
 
 
 async def open_gate(
-    gates: Sequence[GateSpec], session: TrialSession, default: RuntimeSpec, round_: int
+    gates: Sequence[GateSpec],
+    session: TrialSession,
+    default: RuntimeSpec,
+    round_: int,
+    machine: Machine | None = None,
 ) -> AccuracyGate:
     """Read the evals and their questions, all of them before anything boots.
 
@@ -124,10 +156,12 @@ async def open_gate(
         InputError: as of one eval.
 
     """
-    return AccuracyGate(default, tuple([await _open_eval(gate, session, default, round_) for gate in gates]))
+    return AccuracyGate(default, tuple([await _open_eval(gate, session, default, round_, machine) for gate in gates]))
 
 
-async def _open_eval(gate: GateSpec, session: TrialSession, default: RuntimeSpec, round_: int) -> EvalOfGate:
+async def _open_eval(
+    gate: GateSpec, session: TrialSession, default: RuntimeSpec, round_: int, machine: Machine | None
+) -> EvalOfGate:
     """Read an eval and its questions.
 
     Raises:
@@ -144,4 +178,4 @@ async def _open_eval(gate: GateSpec, session: TrialSession, default: RuntimeSpec
         decides = plan_gate(gate, plan.spec, len(plan.questions), default.model)
         session.observer.note(f"gate: {decides.line()}")
         repeats = decides.repeats
-    return EvalOfGate(gate, BootedEval(session, plan.with_repeats(repeats), "gate", round_), default)
+    return EvalOfGate(gate, BootedEval(session, plan.with_repeats(repeats), "gate", round_), default, machine)

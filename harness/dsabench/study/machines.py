@@ -4,17 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from typing import Protocol
 
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import DsabenchError
 from dsabench.model.environment import Environment
 from dsabench.model.record import Record
+from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.study import GateSpec
 from dsabench.study.session import PlannedTrial, StudyObserver, TrialSession
 
 
 class MachineGone(DsabenchError):
     """A machine does not boot any more. What it had under way has its records."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvalsOfBoot:
+    """What the gate asks a setting in its boot, behind what is measured there."""
+
+    spec: RuntimeSpec
+    gates: tuple[GateSpec, ...]
+    default: RuntimeSpec
+    round: int
 
 
 class Machine(Protocol):
@@ -24,8 +37,11 @@ class Machine(Protocol):
     def environment(self) -> Environment:
         """What its records say of it."""
 
-    async def run_boot(self, session: TrialSession, trials: Sequence[PlannedTrial]) -> tuple[Record, ...]:
-        """Boot there, measure each trial, and write the records here. All trials have the same setting.
+    async def run_boot(
+        self, session: TrialSession, trials: Sequence[PlannedTrial], evals: EvalsOfBoot | None = None
+    ) -> tuple[Record, ...]:
+        """Boot there, measure each trial, ask the evals, and write the records here. All have the same setting; without trials it boots
+        for the evals alone.
 
         Raises:
             InputError, TrialFault, StoreError: as a boot on this machine.

@@ -160,14 +160,12 @@ class Study:
         are of one machine.
 
         Raises:
-            InputError: the config has a gate, no machine can boot, or as `run` raises.
+            InputError: no machine can boot, or as `run` raises.
             MachineGone: the last machine boots no more. What was measured is kept.
 
         """
         _require_no_loop()
         self._check()
-        if self.config.gates:
-            raise InputError("--executor ray: a config with a gate runs without it; set `gate: null`")
         if self.lanes > 1:
             raise InputError("--executor ray: the machines of the cluster are the lanes; leave --lanes out")
         stop_at_any_signal()
@@ -180,6 +178,7 @@ class Study:
             with claim_folder(self.folder):
                 try:
                     context = with_journal(opened, observer, again=self.again)
+                    await _gate_of(context, context.session(SILENT))  # missing questions must fail now
                     with observer:
                         return await _measure_on(machines, context, observer)
                 finally:
@@ -231,8 +230,10 @@ async def _measure_on(machines: Sequence[Machine], context: StudyContext, observ
         its = contexts[index]
         told = observer.for_lane(index + 1) if len(machines) > 1 else observer
         worker = BootWorker(its.session(told), its, machines[index], index)
+        gate = await _gate_of(its, its.session(SILENT), machines[index]) if its.config.gates_of_settings else None
+        score = None if gate is None else gate.of_settings
         try:
-            await worker.take_boots(_searchers(its), why_search_stops, "search")
+            await worker.take_boots(_searchers(its), why_search_stops, "search", score)
         except MachineGone as error:
             observer.note(f"warning: {error}; what is left is measured without it")
             return error
@@ -274,10 +275,10 @@ async def measure(
     config, limits = context.config, context.limits
     async with open_session(context.session(observer)) as session:
         worker = BootWorker(session, context, machine)
-        whole = await _gate_of(context, session) if with_gate or config.gates_of_settings else None
+        whole = await _gate_of(context, session, machine) if with_gate or config.gates_of_settings else None
         gate = whole if with_gate else None
 
-        score = whole.score_searched if whole is not None and config.gates_of_settings else None
+        score = whole.of_settings if whole is not None and config.gates_of_settings else None
         stopped = await worker.take_boots(_searchers(context), why_search_stops, "search", score)
         await _complete_scores(worker, context, gate)
 
@@ -343,7 +344,7 @@ async def _confirm(
     guard = gate if gate is not None and gate.applies(spec) else None
     turns = partial(next_confirm_boot, round_=limits.round, best=spec, index=index)
     # Score a side in its last boot, after everything else in it is measured: the eval must not disturb the load tests.
-    cut = await worker.take_boots([turns], unless, "confirm", None if guard is None else guard.score)
+    cut = await worker.take_boots([turns], unless, "confirm", None if guard is None else guard.of_finalists)
     may_boot = cut is None and limits.closed is None
     return cut, () if guard is None else await guard.judge(spec, may_boot)
 
@@ -374,12 +375,12 @@ async def _ablate(
     return stopped if cut is None else f"the ablation of the best setting was cut short: {cut}"
 
 
-async def _gate_of(context: StudyContext, session: TrialSession) -> AccuracyGate | None:
+async def _gate_of(context: StudyContext, session: TrialSession, machine: Machine | None = None) -> AccuracyGate | None:
     if not context.config.gates:
         return None
     from dsabench.study.gate import open_gate  # noqa: PLC0415  (graders and questions, which most studies do without)
 
-    return await open_gate(context.config.gates, session, context.config.default, context.limits.round)
+    return await open_gate(context.config.gates, session, context.config.default, context.limits.round, machine)
 
 
 def _require_no_loop() -> None:

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from pydantic import ValidationError
 
@@ -25,7 +26,7 @@ from dsabench.results.study_records import BootReservation, ReservedTrial, Study
 from dsabench.runtimes.protocol import Server
 from dsabench.study.budget import RunLimits
 from dsabench.study.context import StudyContext
-from dsabench.study.machines import Machine
+from dsabench.study.machines import EvalsOfBoot, Machine
 from dsabench.study.next_boot import BootPlan
 from dsabench.study.plan import make_plan
 from dsabench.study.session import PlannedTrial, TrialSession
@@ -116,8 +117,16 @@ NextBoot = Callable[[StudyRecords], BootPlan | None]
 """Chooses the next boot from the records and reservations; None if there is none."""
 WhyStop = Callable[[StudyRecords, RunLimits, int], str | None]
 """Says why so many further boots may not start, with 0 why the running one may not go on; None if they may."""
-AfterLast = Callable[[RuntimeSpec, Server], Awaitable[None]]
-"""What else to do on the server of a setting's last boot, after everything in it is measured."""
+
+
+class AfterLast(Protocol):
+    """What else to do in a setting's last boot, after everything in it is measured."""
+
+    def __call__(self, spec: RuntimeSpec, server: Server) -> Awaitable[None]:
+        """Do it on the server."""
+
+    def elsewhere(self, spec: RuntimeSpec) -> EvalsOfBoot | None:
+        """What a machine of a cluster is to do; None is nothing."""
 
 
 class BootWorker:
@@ -202,12 +211,11 @@ class BootWorker:
         if refusal is not None:
             record_refusal(session, trials, refusal)
             return
-        task = partial(after_last, boot.spec) if after_last is not None and boot.is_last else None
+        last = after_last if boot.is_last else None
         if self._machine is not None:
-            assert task is None, "no gate is asked on a cluster"
-            await self._machine.run_boot(session, trials)
+            await self._machine.run_boot(session, trials, None if last is None else last.elsewhere(boot.spec))
             return
-        await run_boot(session, trials, task, goes_on)
+        await run_boot(session, trials, None if last is None else partial(last, boot.spec), goes_on)
 
 
 def _reservation(boot: BootPlan, trials: Sequence[PlannedTrial], *, goes_on: bool = False) -> BootReservation:

@@ -7,14 +7,15 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import psutil
 import pytest
 
-from dsabench.distributed.booter import Booter, BootOrder, Message, OrderedTrial
+from dsabench.distributed.booter import Booter, BootOrder, Message, OrderedEvals, OrderedTrial
 from dsabench.errors import InputError
 from dsabench.model.environment import Environment
-from dsabench.model.record import Measured, Record, Trial
-from studies import STUDY, load_study
+from dsabench.model.record import Measured, Record, Scored, Trial
+from dsabench.model.study import GateSpec
+from far_servers import of_booters
+from studies import SHORT_EVAL, STUDY, load_study
 
 
 @pytest.fixture(autouse=True)
@@ -58,6 +59,29 @@ async def test_each_record_comes_with_its_files(tmp_path: Path) -> None:
             assert max(one.numbers for one in messages if one.kind == "requests") == (12, 12)
 
 
+async def test_a_gate_is_asked_behind_the_trials_or_alone(tmp_path: Path) -> None:
+    (tmp_path / "short.yaml").write_text(SHORT_EVAL)
+    gate = GateSpec(eval=str(tmp_path / "short.yaml"), margin=0.2, repeat=2)
+    async with booter(tmp_path) as (made, order):
+        await made.environment()
+        spec = order.trials[0].trial.runtime
+        evals = OrderedEvals(spec=spec, gates=(gate,), default=spec, round=0)
+        behind = order.model_copy(update={"trials": order.trials[:1], "evals": evals})
+        messages = [one async for one in made.boot(behind.model_dump_json()) if one.kind == "record"]
+        measured, scored = (Record.model_validate_json(one.text) for one in messages)
+        assert isinstance(measured.outcome, Measured)
+        assert isinstance(scored.outcome, Scored)
+        assert (scored.phase, scored.boot) == ("gate", measured.boot)
+        assert list(messages[1].files) == [scored.outcome.samples]
+
+        alone = {"trials": (), "evals": evals.model_copy(update={"round": 1, "known": (scored,)})}
+        messages = [
+            one async for one in made.boot(order.model_copy(update=alone).model_dump_json()) if one.kind == "record"
+        ]
+        (again,) = (Record.model_validate_json(one.text) for one in messages)
+        assert (again.id, again.round, again.occasion) == (scored.id, 1, 1)
+
+
 async def test_it_stops_in_the_middle(tmp_path: Path) -> None:
     async with booter(tmp_path) as (made, order):
         await made.environment()
@@ -66,9 +90,7 @@ async def test_it_stops_in_the_middle(tmp_path: Path) -> None:
         await made.stop()
         rest = [one.kind async for one in messages]
         assert "record" not in rest
-    assert not [
-        one for one in psutil.Process().children(recursive=True) if "dsabench.reference" in " ".join(one.cmdline())
-    ]
+    assert not of_booters()
 
 
 async def test_the_users_mistake_is_told(tmp_path: Path) -> None:

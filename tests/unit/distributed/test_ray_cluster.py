@@ -11,20 +11,22 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from dsabench.distributed.ray_cluster import RayMachine, left_out
-from dsabench.model.record import Failed, Measured
+from dsabench.model.record import Failed, Measured, Scored
 from dsabench.results.journal import Journal
 from factories import ENVIRONMENT
+from far_servers import of_booters
 from program import dsabench
-from studies import STUDY
+from studies import SHORT_EVAL, STUDY
 
 SLOW = pytest.mark.slow
 
 GRID = STUDY.replace("name: study", "name: grid").replace("budget: {max_trials: 6,", "budget: {")
 """Three settings beside the default, under two workloads."""
+KERNELS = GRID.replace(", chunked_prefill_size: [128, 256]}", "}")
+"""One, which may answer otherwise."""
 
 
 @pytest.fixture
@@ -42,8 +44,8 @@ def cluster() -> Iterator[object]:
         made.shutdown()
 
 
-def sweep(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    (folder / "study.yaml").write_text(GRID)
+def sweep(folder: Path, *words: str, text: str = GRID) -> subprocess.CompletedProcess[str]:
+    (folder / "study.yaml").write_text(text)
     return dsabench("sweep", folder / "study.yaml", *words)
 
 
@@ -59,16 +61,6 @@ def wait_until(happened: Callable[[], bool], run: subprocess.Popen[str] | None =
         assert time.monotonic() < until
         assert run is None or run.poll() is None
         time.sleep(0.05)
-
-
-def servers() -> list[int]:
-    """Of the reference runtime, wherever they were started."""
-    found = []
-    for process in psutil.process_iter(["cmdline"]):
-        words = " ".join(process.info["cmdline"] or ())
-        if "dsabench.reference" in words:
-            found.append(process.pid)
-    return found
 
 
 @SLOW
@@ -89,7 +81,25 @@ def test_two_nodes_measure_what_one_process_does(tmp_path: Path, cluster: object
         assert (tmp_path / "ray" / str(one.outcome.samples)).is_file()
         assert (tmp_path / "ray" / "boots" / one.boot[:8] / "server.log").is_file()
         assert one.labels[-1] == "one of 2 machines of a cluster"
-    assert not servers()
+    assert not of_booters()
+
+
+@SLOW
+@pytest.mark.parametrize(("ask", "code"), [("finalists", 1), ("settings", 0)])
+def test_the_gate_is_asked_on_a_node(tmp_path: Path, cluster: object, ask: str, code: int) -> None:
+    """Four questions that the default cannot answer pass no gate; asked of every setting, they leave none to confirm."""
+    (tmp_path / "short.yaml").write_text(SHORT_EVAL)
+    gate = f"gate: {{eval: {tmp_path / 'short.yaml'}, margin: 0.2, repeat: 2, ask: {ask}, finalists: 1}}\n"
+    words = ["--executor", "ray", "--ray-address", cluster.address, "--json"]  # type: ignore[attr-defined]
+    done = sweep(tmp_path, "--results", str(tmp_path / "r"), *words, text=KERNELS + gate)
+    assert done.returncode == code, done.stderr
+    gated = [one for one in Journal(tmp_path / "r").read().records if one.phase == "gate"]
+    assert len(gated) == 2
+    for one in gated:
+        assert isinstance(one.outcome, Scored)
+        assert (tmp_path / "r" / str(one.outcome.samples)).is_file()
+    assert len({one.trial.runtime.id for one in gated}) == len(gated), "a setting is asked once"
+    assert not of_booters()
 
 
 @SLOW
@@ -109,19 +119,19 @@ def test_a_lost_node_loses_nothing(tmp_path: Path, cluster: object) -> None:
     lost = [one.outcome for one in records if isinstance(one.outcome, Failed)]
     assert all(one.fault == "killed" and one.transient for one in lost)
     assert "is gone" in said or "what is left is measured without it" in said
-    assert not servers()
+    assert not of_booters()
 
 
 @SLOW
 def test_an_interrupt_leaves_nothing(tmp_path: Path, cluster: object) -> None:
     words = ["--results", str(tmp_path / "r"), "--executor", "ray", "--ray-address", cluster.address]  # type: ignore[attr-defined]
     run = start(tmp_path, *words)
-    wait_until(lambda: bool(servers()), run)
+    wait_until(lambda: bool(of_booters()), run)
     run.send_signal(signal.SIGINT)
     said, _ = run.communicate(timeout=60)
     assert run.returncode == 130, said
     assert "Continue with:" in said
-    assert not servers()
+    assert not of_booters()
 
 
 @SLOW
@@ -129,10 +139,10 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path: Path, cluster: object) -> N
     words = ["--results", str(tmp_path / "r"), "--executor", "ray", "--ray-address", cluster.address]  # type: ignore[attr-defined]
     run = start(tmp_path, *words)
     journal = Journal(tmp_path / "r")
-    wait_until(lambda: len(journal.read().records) >= 2 and bool(servers()), run)
+    wait_until(lambda: len(journal.read().records) >= 2 and bool(of_booters()), run)
     run.kill()
     run.communicate()
-    wait_until(lambda: not servers())
+    wait_until(lambda: not of_booters())
     before = journal.read().records
     done = sweep(tmp_path, *words)
     assert done.returncode == 0, done.stderr
