@@ -25,6 +25,7 @@ from dsabench.study.trial import record_fault
 _STORE_BYTES = 200 << 20
 """Of a Ray that is started for one run: records and their samples pass through, one at a time."""
 _ANSWER_S = 5.0
+_SILENT_S = 20.0
 _STOP_S = 60.0
 """A server has 20 s from TERM to KILL; then the booter and all that it started are killed."""
 
@@ -53,10 +54,10 @@ class RayCluster:
             if not made:
                 raise InputError(f"--executor ray: no node of the cluster has {gpus} GPUs")
             try:
-                opened = await asyncio.gather(*(one.open() for one in made))
-                if not any(opened):
+                are_open = await asyncio.gather(*(opened(one, observer) for one in made))
+                if not any(are_open):
                     raise InputError(f"--executor ray: {made[0].why_not}")
-                machines = [one for one, is_open in zip(made, opened, strict=True) if is_open]
+                machines = [one for one, is_open in zip(made, are_open, strict=True) if is_open]
                 for why_not in left_out(made, machines[0].environment):
                     observer.note(f"warning: {why_not}; it is left out")
                 yield [one for one in machines if not one.why_not]
@@ -64,6 +65,16 @@ class RayCluster:
                 await asyncio.gather(*(one.close() for one in made))
         finally:
             await asyncio.to_thread(ray.shutdown)
+
+
+async def opened(machine: RayMachine, observer: StudyObserver) -> bool:
+    """Open it. Ray keeps an actor waiting, without a word, for as long as others have the GPUs of its node."""
+    async with asyncio.TaskGroup() as group:
+        opening = group.create_task(machine.open())
+        await asyncio.wait({opening}, timeout=_SILENT_S)
+        if not opening.done():
+            observer.note(f"{machine.name}: waits for its GPUs")
+    return opening.result()
 
 
 @dataclass(slots=True)
@@ -78,6 +89,8 @@ class RayMachine:
     environment: Environment = field(init=False)
     why_not: str = ""
     _actor: Any = None
+    _answered: bool = False
+    """Not while it waits for its GPUs, nor where it could not start: then there is nothing to end in order."""
 
     async def open(self) -> bool:
         """Start the booter and ask what its records will say of the machine. False, with `why_not`, where it cannot boot."""
@@ -89,6 +102,7 @@ class RayMachine:
         except RayError as error:
             self.why_not = f"{self.name}: {_cause(error)}"
             return False
+        self._answered = True
         return True
 
     async def run_boot(
@@ -135,9 +149,10 @@ class RayMachine:
     async def close(self) -> None:
         """End the booter and what it started."""
         if self._actor is not None:
-            with suppress(Exception):
-                async with asyncio.timeout(_STOP_S):
-                    await self._actor.close.remote()
+            if self._answered:
+                with suppress(Exception):
+                    async with asyncio.timeout(_STOP_S):
+                        await self._actor.close.remote()
             import ray  # noqa: PLC0415
 
             ray.kill(self._actor)
@@ -227,6 +242,8 @@ def _connect(address: str | None) -> Any:
     quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False, "include_dashboard": False}
     try:
         ray.init(address=address or "auto", logging_level=logging.ERROR, log_to_driver=False)
+    except RuntimeError as error:  # another version of Ray or Python there
+        raise InputError(f"--executor ray: {_cause(error)}") from error
     except ConnectionError as error:
         if address is not None:
             raise InputError(f"--ray-address {address}: no cluster answers there") from error

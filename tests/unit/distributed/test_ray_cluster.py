@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -10,12 +11,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from dsabench.distributed import ray_cluster
 from dsabench.distributed.ray_cluster import RayMachine, left_out
 from dsabench.model.record import Failed, Measured, Scored
 from dsabench.results.journal import Journal
+from dsabench.study.session import StudyObserver
 from factories import ENVIRONMENT
 from far_servers import of_booters
 from program import dsabench
@@ -178,3 +182,34 @@ def test_only_machines_alike_measure() -> None:
         "three: no runtime",
     ]
     assert [one.name for one in machines if not one.why_not] == ["one"]
+
+
+async def test_an_actor_that_waits_for_its_gpus_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray")
+    monkeypatch.setattr(ray_cluster, "_SILENT_S", 0.01)
+    free, told = asyncio.Event(), Told()
+
+    async def environment() -> str:
+        await free.wait()
+        return ENVIRONMENT.model_dump_json()
+
+    machine = RayMachine("node one", lambda: SimpleNamespace(environment=SimpleNamespace(remote=environment)), bool)
+    opening = asyncio.create_task(ray_cluster.opened(machine, told))
+    await told.said.wait()
+    assert not opening.done()
+    assert told.lines == ["node one: waits for its GPUs"]
+    free.set()
+    assert await opening
+    assert machine.environment == ENVIRONMENT
+
+
+class Told(StudyObserver):
+    """Keeps the notes."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.said = asyncio.Event()
+
+    def note(self, text: str) -> None:
+        self.lines.append(text)
+        self.said.set()
