@@ -139,7 +139,12 @@ class Booter:
         return session.environment.model_dump_json()
 
     async def boot(self, order_json: str) -> AsyncIterator[Message]:
-        """Boot once, measure each trial, and tell what happens; the last message is the last record, or an error."""
+        """Boot once, measure each trial, ask the evals, and tell what happens; the servers' logs at the end.
+
+        Raises:
+            Exception: a fault of ours.
+
+        """
         order, session = BootOrder.model_validate_json(order_json), self._session
         assert session is not None, "its environment is asked for first"
         messages: asyncio.Queue[Message | None] = asyncio.Queue()
@@ -147,12 +152,15 @@ class Booter:
         session.study, session.labels = order.study, order.labels
         session.ready_timeout_s, session.price_per_gpu_hour = order.ready_timeout_s, order.price_per_gpu_hour
         session.observer = _Telling(messages.put_nowait, trials, self._folder)
-        self._running = asyncio.create_task(_run(session, trials, order.evals, messages))
+        self._running = running = asyncio.create_task(_run(session, trials, order.evals, messages))
         try:
             while (message := await messages.get()) is not None:
                 yield message
             logs = [path for path in self._folder.glob("boots/**/*") if path.is_file()]
             yield Message("logs", files=_read(logs, self._folder))
+            await asyncio.wait({running})
+            if not running.cancelled():  # by `stop`, which was asked for
+                running.result()
         finally:
             await self.stop()
             self._forget()

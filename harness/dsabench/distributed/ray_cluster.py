@@ -24,6 +24,7 @@ from dsabench.study.trial import record_fault
 
 _STORE_BYTES = 200 << 20
 """Of a Ray that is started for one run: records and their samples pass through, one at a time."""
+_TAIL = 8000
 _ANSWER_S = 5.0
 _SILENT_S = 20.0
 _STOP_S = 60.0
@@ -117,7 +118,7 @@ class RayMachine:
             MachineGone: the node is lost; its trials have their records.
 
         """
-        from ray.exceptions import RayError  # noqa: PLC0415
+        from ray.exceptions import RayError, RayTaskError  # noqa: PLC0415
 
         order = BootOrder(
             study=session.study,
@@ -131,6 +132,9 @@ class RayMachine:
         try:
             async for reference in self._actor.boot.remote(order.model_dump_json()):
                 _take(await reference, session, trials, records)
+        except RayTaskError as error:  # of ours: the booter lives
+            fault = TrialFault("internal", _cause(error), stage="boot", log_tail=str(error)[-_TAIL:])
+            records += record_fault(session, trials[len(records) :], fault)
         except RayError as error:
             fault = TrialFault("killed", f"{self.name} was lost: {_cause(error)}", stage="boot", transient=True)
             records += record_fault(session, trials[len(records) :], fault)  # evals go on in a boot of their own

@@ -93,6 +93,17 @@ async def test_it_stops_in_the_middle(tmp_path: Path) -> None:
     assert not of_booters()
 
 
+async def test_a_fault_of_ours_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(*_: object) -> None:
+        raise KeyError("gpu")
+
+    monkeypatch.setattr("dsabench.distributed.booter.run_boot", broken)
+    async with booter(tmp_path) as (made, order):
+        await made.environment()
+        with pytest.raises(KeyError, match="gpu"):
+            assert [one.kind async for one in made.boot(order.model_dump_json())] == []
+
+
 async def test_the_users_mistake_is_told(tmp_path: Path) -> None:
     text = STUDY.replace("dataset: random-ids, input_len: 48", "dataset: custom, dataset_path: gone.jsonl")
     data = tmp_path / "gone.jsonl"

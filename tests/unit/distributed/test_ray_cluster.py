@@ -9,21 +9,23 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from dsabench.distributed import ray_cluster
+from dsabench.distributed.booter import Message
 from dsabench.distributed.ray_cluster import RayMachine, left_out
-from dsabench.model.record import Failed, Measured, Scored
+from dsabench.model.record import Failed, Measured, Scored, Trial
 from dsabench.results.journal import Journal
-from dsabench.study.session import StudyObserver
+from dsabench.runtimes.kinds import make_runtime
+from dsabench.study.session import PlannedTrial, StudyObserver, TrialSession
 from factories import ENVIRONMENT
 from far_servers import of_booters
 from program import dsabench
-from studies import SHORT_EVAL, STUDY
+from studies import SHORT_EVAL, STUDY, load_study
 
 SLOW = pytest.mark.slow
 
@@ -201,6 +203,27 @@ async def test_an_actor_that_waits_for_its_gpus_is_told(monkeypatch: pytest.Monk
     free.set()
     assert await opening
     assert machine.environment == ENVIRONMENT
+
+
+async def test_a_fault_of_ours_is_a_record_and_no_second_boot(tmp_path: Path) -> None:
+    errors = pytest.importorskip("ray.exceptions")
+
+    async def boot(_: str) -> AsyncIterator[Awaitable[Message]]:
+        async def failed() -> Message:
+            raise errors.RayTaskError("boot", "Traceback …", KeyError("gpu")).as_instanceof_cause()
+
+        yield failed()
+
+    machine = RayMachine("node one", lambda: None, bool)
+    machine._actor = SimpleNamespace(boot=SimpleNamespace(remote=boot))
+    config = load_study(tmp_path)
+    session = TrialSession("study", make_runtime(config.runtime), ENVIRONMENT, Journal(tmp_path), tmp_path)
+    planned = PlannedTrial(Trial(runtime=config.default, workload=config.workloads[0]), 0, "search")
+    (record,) = await machine.run_boot(session, [planned])
+    assert isinstance(record.outcome, Failed)
+    assert (record.outcome.fault, record.outcome.transient) == ("internal", False)
+    assert "gpu" in record.outcome.message
+    assert Journal(tmp_path).read().records == (record,)
 
 
 class Told(StudyObserver):
