@@ -10,30 +10,26 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import PositiveFloat
 
 from dsabench.config.specs import RuntimeConfig
-from dsabench.errors import DsabenchError, InputError, StoreError, TrialFault
+from dsabench.errors import InputError, StoreError, TrialFault
 from dsabench.machine.environment import collect_environment
-from dsabench.model.record import Phase, Record, Trial
-from dsabench.model.runtime import RuntimeSpec
-from dsabench.model.study import GateSpec
+from dsabench.model.record import Record
 from dsabench.model.value import Value
 from dsabench.results.journal import FILE_NAME, Journal
 from dsabench.runtimes.kinds import make_runtime
 from dsabench.runtimes.shares import split_machine
+from dsabench.study.machines import EvalsOfBoot
 from dsabench.study.session import SILENT, PlannedTrial, StudyObserver, TrialSession, open_session
 from dsabench.study.trial import run_boot
-
-if TYPE_CHECKING:
-    from dsabench.study.gate import AccuracyGate
 
 _TELL_S = 0.5
 """Seconds between two counts of answered requests."""
@@ -41,48 +37,14 @@ _FILE_BYTES = 64 << 20
 """A larger log stays where it is."""
 
 
-class OrderedTrial(Value):
-    """A planned trial, as it travels."""
-
-    trial: Trial
-    occasion: int
-    phase: Phase
-    round: int
-    turn: int | None = None
-
-    @classmethod
-    def of(cls, planned: PlannedTrial) -> OrderedTrial:
-        """The same trial."""
-        return cls(
-            trial=planned.trial,
-            occasion=planned.occasion,
-            phase=planned.phase,
-            round=planned.round,
-            turn=planned.turn,
-        )
-
-    def planned(self) -> PlannedTrial:
-        """The same trial."""
-        return PlannedTrial(self.trial, self.occasion, self.phase, self.round, self.turn)
-
-
-class OrderedEvals(Value):
-    """What the gate asks in the boot."""
-
-    spec: RuntimeSpec
-    gates: tuple[GateSpec, ...]
-    default: RuntimeSpec
-    round: int
-    known: tuple[Record, ...] = ()
-    """Earlier records of the setting's evals: a new one is another occasion."""
-
-
 class BootOrder(Value):
-    """The trials of one boot, and what their records say of the study."""
+    """The trials of one boot, the evals behind them, and what their records say of the study."""
 
     study: str
-    trials: tuple[OrderedTrial, ...]
-    evals: OrderedEvals | None = None
+    trials: tuple[PlannedTrial, ...]
+    evals: EvalsOfBoot | None = None
+    known: tuple[Record, ...] = ()
+    """Earlier records of the setting's evals: a new one is another occasion."""
     ready_timeout_s: PositiveFloat
     price_per_gpu_hour: float | None = None
     labels: tuple[str, ...] = ()
@@ -96,8 +58,9 @@ class Message:
         "progress", "ready", "started", "requests", "note", "record", "logs", "input_error", "store_error", "not_gone"
     ]
     text: str = ""
-    """A record as JSON, a line, or the index of the trial that starts."""
+    """A record as JSON, or a line."""
     numbers: tuple[float, ...] = ()
+    """Seconds of the boot; the index of the trial that starts; requests done and in all."""
     files: Mapping[str, bytes] = field(default_factory=dict)
     """What a record refers to: path below the folder of the journal → content."""
 
@@ -148,11 +111,10 @@ class Booter:
         order, session = BootOrder.model_validate_json(order_json), self._session
         assert session is not None, "its environment is asked for first"
         messages: asyncio.Queue[Message | None] = asyncio.Queue()
-        trials = [one.planned() for one in order.trials]
         session.study, session.labels = order.study, order.labels
         session.ready_timeout_s, session.price_per_gpu_hour = order.ready_timeout_s, order.price_per_gpu_hour
-        session.observer = _Telling(messages.put_nowait, trials, self._folder)
-        self._running = running = asyncio.create_task(_run(session, trials, order.evals, messages))
+        session.observer = _Telling(messages.put_nowait, order.trials, self._folder)
+        self._running = running = asyncio.create_task(_run(session, order, messages))
         try:
             while (message := await messages.get()) is not None:
                 yield message
@@ -185,50 +147,43 @@ class Booter:
             self._session.journal = Journal(self._folder)
 
 
-async def _run(
-    session: TrialSession,
-    trials: list[PlannedTrial],
-    evals: OrderedEvals | None,
-    messages: asyncio.Queue[Message | None],
-) -> None:
-    kinds: dict[type[DsabenchError], Literal["input_error", "store_error", "not_gone"]] = {
-        InputError: "input_error",
-        StoreError: "store_error",
-        TrialFault: "not_gone",
-    }
+async def _run(session: TrialSession, order: BootOrder, messages: asyncio.Queue[Message | None]) -> None:
     try:
-        gate = None if evals is None else await _gate_of(evals, session)
-        if gate is None or evals is None:
-            await run_boot(session, trials)
-        elif trials:
-            await run_boot(session, trials, partial(gate.of_finalists, evals.spec))
+        if order.evals is None:
+            await run_boot(session, order.trials)
         else:
-            for one in gate.evals:
-                await one.complete(evals.spec)
-    except DsabenchError as error:
-        kind = next(kind for known, kind in kinds.items() if isinstance(error, known))
-        text = error.message if isinstance(error, TrialFault) else str(error)
-        messages.put_nowait(Message(kind, text))
+            await _boot_and_ask(session, order.trials, order.evals, order.known)
+    except InputError as error:
+        messages.put_nowait(Message("input_error", str(error)))
+    except StoreError as error:
+        messages.put_nowait(Message("store_error", str(error)))
+    except TrialFault as fault:
+        messages.put_nowait(Message("not_gone", fault.message))
     finally:
         messages.put_nowait(None)
 
 
-async def _gate_of(evals: OrderedEvals, session: TrialSession) -> AccuracyGate:
+async def _boot_and_ask(
+    session: TrialSession, trials: Sequence[PlannedTrial], evals: EvalsOfBoot, known: Sequence[Record]
+) -> None:
     from dsabench.study.gate import open_gate  # noqa: PLC0415  (graders and questions, which most studies do without)
 
-    for record in evals.known:
+    for record in known:
         session.journal.append(record)
     told, session.observer = session.observer, SILENT  # whoever asks has said what the gate decides
-    try:
-        return await open_gate(evals.gates, session, evals.default, evals.round)
-    finally:
-        session.observer = told
+    gate = await open_gate(evals.gates, session, evals.default, evals.round)
+    session.observer = told
+    if trials:
+        await run_boot(session, trials, partial(gate.of_finalists, evals.spec))
+    else:
+        for one in gate.evals:
+            await one.complete(evals.spec)
 
 
 class _Telling(StudyObserver):
     """Sends on what a boot tells, and each record with its files."""
 
-    def __init__(self, tell: Callable[[Message], None], trials: list[PlannedTrial], folder: Path) -> None:
+    def __init__(self, tell: Callable[[Message], None], trials: Sequence[PlannedTrial], folder: Path) -> None:
         self._tell, self._trials, self._folder = tell, trials, folder
         self._told_s = 0.0
         self._sent: set[Path] = set()

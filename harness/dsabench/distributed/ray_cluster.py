@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from dsabench.config.specs import StudyConfig
-from dsabench.distributed.booter import Booter, BootOrder, Message, OrderedEvals, OrderedTrial
+from dsabench.distributed.booter import Booter, BootOrder, Message
 from dsabench.errors import InputError, StoreError, TrialFault
 from dsabench.model.environment import Environment
 from dsabench.model.record import EvalTrial, Record
-from dsabench.results.journal import sync_folder
+from dsabench.results.journal import whole_file
 from dsabench.study.machines import EvalsOfBoot, MachineGone
 from dsabench.study.session import PlannedTrial, StudyObserver, TrialSession
 from dsabench.study.trial import record_fault
@@ -122,8 +122,9 @@ class RayMachine:
 
         order = BootOrder(
             study=session.study,
-            trials=tuple(map(OrderedTrial.of, trials)),
-            evals=None if evals is None else _ordered(evals, session),
+            trials=tuple(trials),
+            evals=evals,
+            known=() if evals is None else _scored_before(evals, session),
             ready_timeout_s=session.ready_timeout_s,
             price_per_gpu_hour=session.price_per_gpu_hour,
             labels=session.labels,
@@ -162,13 +163,9 @@ class RayMachine:
             ray.kill(self._actor)
 
 
-def _ordered(evals: EvalsOfBoot, session: TrialSession) -> OrderedEvals:
-    known = tuple(
-        record
-        for record in session.journal.read().records
-        if isinstance(record.trial, EvalTrial) and record.trial.runtime == evals.spec
-    )
-    return OrderedEvals(spec=evals.spec, gates=evals.gates, default=evals.default, round=evals.round, known=known)
+def _scored_before(evals: EvalsOfBoot, session: TrialSession) -> tuple[Record, ...]:
+    known = session.journal.read().records
+    return tuple(one for one in known if isinstance(one.trial, EvalTrial) and one.trial.runtime == evals.spec)
 
 
 def _take(message: Message, session: TrialSession, trials: Sequence[PlannedTrial], records: list[Record]) -> None:
@@ -206,22 +203,10 @@ def _show(message: Message, observer: StudyObserver, trials: Sequence[PlannedTri
 
 
 def _write(message: Message, folder: Path) -> None:
-    """Each file whole or not at all, before the record that names it."""
+    """Before the record that names them."""
     for name, content in message.files.items():
-        final = folder / name
-        temporary = final.with_name(f"{final.name}.tmp")
-        try:
-            final.parent.mkdir(parents=True, exist_ok=True)
-            with temporary.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.rename(final)
-            sync_folder(final.parent)
-        except OSError as error:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
-            raise StoreError(f"{final}: {error.strerror or error}") from error
+        with whole_file(folder / name, "what a node sent was not written") as file:
+            file.write(content)
 
 
 async def _require_listener(address: str) -> None:
@@ -243,15 +228,16 @@ def _connect(address: str | None) -> Any:
         import ray  # noqa: PLC0415  (optional, and a second of start)
     except ImportError as error:
         raise InputError("--executor ray: the package ray is not installed here") from error
-    quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False, "include_dashboard": False}
+    quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+    own: dict[str, Any] = {"_node_ip_address": "127.0.0.1", "object_store_memory": _STORE_BYTES}
     try:
-        ray.init(address=address or "auto", logging_level=logging.ERROR, log_to_driver=False)
+        ray.init(address=address or "auto", **quiet)
     except RuntimeError as error:  # another version of Ray or Python there
         raise InputError(f"--executor ray: {_cause(error)}") from error
     except ConnectionError as error:
         if address is not None:
             raise InputError(f"--ray-address {address}: no cluster answers there") from error
-        ray.init(address="local", _node_ip_address="127.0.0.1", object_store_memory=_STORE_BYTES, **quiet)
+        ray.init(address="local", include_dashboard=False, **own, **quiet)
     return ray
 
 
@@ -259,55 +245,37 @@ def _alive(ray: Any) -> list[dict[str, Any]]:
     return sorted((node for node in ray.nodes() if node["Alive"]), key=lambda node: node["NodeID"])
 
 
-@dataclass(frozen=True, slots=True)
-class _Slot:
-    """A node, and one of the sets of GPUs on it."""
-
-    node: dict[str, Any]
-    index: int
-    of: int
-
-    @property
-    def host(self) -> str:
-        """Nodes of one host share its cores."""
-        return str(self.node["NodeManagerHostname"])
-
-    def __str__(self) -> str:
-        name = f"node {self.node['NodeManagerAddress']} ({self.node['NodeID'][:8]})"
-        return name if self.of == 1 else f"{name}, {self.index + 1} of {self.of}"
-
-
-def _slots(nodes: Sequence[dict[str, Any]], gpus: int) -> list[_Slot]:
+def _machines(ray: Any, config: StudyConfig, gpus: int) -> list[RayMachine]:
+    """A booter for every set of GPUs. Those of one host, be they of several nodes, share its cores."""
+    nodes = [node for node in _alive(ray) for _ in range(_sets_on(node, gpus))]
+    of = Counter(node["NodeManagerHostname"] for node in nodes)
+    made: Counter[str] = Counter()
     found = []
     for node in nodes:
-        many = int(node["Resources"].get("GPU", 0)) // gpus if gpus else 1
-        found += [_Slot(node, index, many) for index in range(many)]
+        host = node["NodeManagerHostname"]
+        found.append(_machine(ray, node, (made[host], of[host]), config, gpus))
+        made[host] += 1
     return found
 
 
-def _machine(ray: Any, slot: _Slot, shares: tuple[int, int], config: StudyConfig, gpus: int) -> RayMachine:
+def _sets_on(node: dict[str, Any], gpus: int) -> int:
+    return int(node["Resources"].get("GPU", 0)) // gpus if gpus else 1
+
+
+def _machine(ray: Any, node: dict[str, Any], share: tuple[int, int], config: StudyConfig, gpus: int) -> RayMachine:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: PLC0415
 
-    where = slot.node["NodeID"]
+    where = node["NodeID"]
     pinned = NodeAffinitySchedulingStrategy(node_id=where, soft=False)
     actor = ray.remote(Booter).options(num_cpus=0, num_gpus=gpus, scheduling_strategy=pinned)
-    said = (config.runtime.model_dump_json(), *shares, str(Path.cwd()))
+    said = (config.runtime.model_dump_json(), *share, str(Path.cwd()))
 
     def is_alive() -> bool:
-        return any(node["NodeID"] == where for node in _alive(ray))
+        return any(one["NodeID"] == where for one in _alive(ray))
 
-    return RayMachine(str(slot), lambda: actor.remote(*said), is_alive)
-
-
-def _machines(ray: Any, config: StudyConfig, gpus: int) -> list[RayMachine]:
-    slots = _slots(_alive(ray), gpus)
-    on = Counter(slot.host for slot in slots)
-    taken: Counter[str] = Counter()
-    made = []
-    for slot in slots:
-        made.append(_machine(ray, slot, (taken[slot.host], on[slot.host]), config, gpus))
-        taken[slot.host] += 1
-    return made
+    index, of = share
+    name = f"node {node['NodeManagerAddress']} ({where[:8]})"
+    return RayMachine(name if of == 1 else f"{name}, {index + 1} of {of}", lambda: actor.remote(*said), is_alive)
 
 
 def left_out(machines: Sequence[RayMachine], wanted: Environment) -> Iterator[str]:

@@ -11,9 +11,10 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from filelock import FileLock, Timeout
 from pydantic import ValidationError
@@ -285,6 +286,30 @@ def _locked(path: Path) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def whole_file(final: Path, otherwise: str) -> Iterator[BinaryIO]:
+    """A file that is there whole or not at all, after a power cut too (temporary name, sync, rename).
+
+    Raises:
+        StoreError: it could not be written; the line ends with `otherwise`, such as `the samples were not written`.
+
+    """
+    temporary = final.with_suffix(".tmp")
+    try:
+        final.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(final)
+        sync_folder(final.parent)
+    except OSError as error:
+        raise StoreError(f"{final}: {error.strerror or error}: {otherwise}") from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from dsabench.errors import InputError, StoreError
+from dsabench.errors import InputError
 from dsabench.model.record import Failed, Phase, Record
-from dsabench.results.journal import FILE_NAME, Journal, claim_folder, read_journal
+from dsabench.results.journal import FILE_NAME, Journal, claim_folder, read_journal, whole_file
 
 _PACKED = ".gz"
 """What a packed file of samples has behind its name."""
@@ -134,13 +134,8 @@ def _copy(source: Path, name: str, target: Path, boot: str) -> str | None:
     free = _free_name(source / given, name, target, boot, end)
     place = target / (free + end)
     if not place.is_file():
-        try:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            beside = place.with_name(f".{place.name}.new")
-            shutil.copyfile(source / given, beside)
-            beside.replace(place)
-        except OSError as error:
-            raise StoreError(f"{place}: {error.strerror}: the samples were not copied") from error
+        with whole_file(place, "the samples were not copied") as copy, (source / given).open("rb") as samples:
+            shutil.copyfileobj(samples, copy)
     return free
 
 

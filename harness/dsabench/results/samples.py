@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from dsabench.errors import InputError, StoreError
+from dsabench.errors import InputError
 from dsabench.model.sample import Frames, RequestSample
-from dsabench.results.journal import sync_folder
+from dsabench.results.journal import whole_file
 
 _TIMES = ("scheduled_s", "sent_s", "done_s", "frame_at_s.list.element")
 COMPRESSION: dict[str, Any] = {
@@ -60,20 +58,8 @@ def write_samples(folder: Path, name: str, samples: Sequence[RequestSample]) -> 
     columns = {name: [getattr(sample, name) for sample in samples] for name in schema.names[:-2]}
     columns["frame_at_s"] = [sample.frames.at_s for sample in samples]
     columns["frame_tokens"] = [sample.frames.tokens for sample in samples]
-    final = folder / name
-    temporary = final.with_suffix(".tmp")
-    try:
-        final.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            pq.write_table(pa.table(columns, schema=schema), file, **COMPRESSION)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(final)
-        sync_folder(final.parent)
-    except OSError as error:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise StoreError(f"{final}: {error.strerror or error}: the samples were not written") from error
+    with whole_file(folder / name, "the samples were not written") as file:
+        pq.write_table(pa.table(columns, schema=schema), file, **COMPRESSION)
 
 
 def read_samples(file: Path) -> tuple[RequestSample, ...]:

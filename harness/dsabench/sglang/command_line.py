@@ -18,8 +18,16 @@ from dsabench.model.topology import Role, RoleName, Topology
 from dsabench.model.value import KnobValue
 from dsabench.sglang.accepts import Accepted, Flag, flags_of_release, known_versions
 from dsabench.sglang.model_config import json_object
-from dsabench.sglang.render import HISPARSE_KEYS, PLACES, canonical_text, knob_of, knob_value, spelling_of
-from dsabench.sglang.spellings import VARIABLES
+from dsabench.sglang.render import (
+    HISPARSE_KEYS,
+    PLACES,
+    best_spelling,
+    canonical_text,
+    knob_of,
+    knob_value,
+    spelling_of,
+)
+from dsabench.sglang.spellings import FLAGS, VARIABLES
 
 _ENDS = re.compile(r"\d?>{1,2}\S*|[|;&\n]+")
 """Words that end a command."""
@@ -86,7 +94,7 @@ def read_command(text: str, accepted: Accepted) -> ReadCommand:
         _variable(found, word)
     for flag, values in _flags(words, accepted, found):
         _take(found, flag, values, accepted)
-    _hide_graphs(found, accepted)
+    _join_words(found, accepted)
     if not found.model:
         raise InputError("the command names no model: --model-path is missing")
     return found
@@ -220,17 +228,19 @@ def _hisparse(text: str) -> Mapping[str, KnobValue] | None:
     return {names[key]: value for key, value in given.items()}
 
 
-def _hide_graphs(found: ReadCommand, accepted: Accepted) -> None:
-    """`--cuda-graph-backend-… disabled` for both is the knob cuda_graph, for prefill alone piecewise_cuda_graph, as are the pieces."""
-    decode, prefill = (f"{ARGS}cuda_graph_backend_{phase}" for phase in ("decode", "prefill"))
-    if (flag := accepted.flags.get("--cuda-graph-backend-prefill")) is None:
-        return
-    pieces = "tc_piecewise" if "tc_piecewise" in flag.choices else "breakable"
-    if found.knobs.get(decode) == found.knobs.get(prefill) == "disabled":
-        del found.knobs[decode], found.knobs[prefill]
-        found.knobs["cuda_graph"] = False
-    elif found.knobs.get(decode) != "disabled" and found.knobs.get(prefill) in {"disabled", pieces}:
-        found.knobs["piecewise_cuda_graph"] = found.knobs.pop(prefill) == pieces
+def _join_words(found: ReadCommand, accepted: Accepted) -> None:
+    """Arguments that together are one position of a switch, such as `--cuda-graph-backend-… disabled` of both phases."""
+    for knob, spellings in FLAGS.items():
+        spelling = best_spelling(spellings, accepted)
+        for position, words in () if spelling is None else ((True, spelling.on), (False, spelling.off)):
+            pairs = words.split()
+            said = {
+                f"{ARGS}{accepted.flags[flag].dest}": text for flag, text in zip(pairs[::2], pairs[1::2], strict=False)
+            }
+            if said and said.items() <= found.knobs.items():
+                for name in said:
+                    del found.knobs[name]
+                found.knobs[knob] = position
 
 
 def _is_shell(value: KnobValue) -> bool:

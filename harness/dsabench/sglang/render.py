@@ -327,7 +327,7 @@ def _phrase(name: str, value: KnobValue, accepted: Accepted) -> Phrase:
 
 def _flag(name: str, value: KnobValue, accepted: Accepted) -> Phrase:
     spellings = FLAGS[name]
-    spelling = _best(spellings, accepted)
+    spelling = best_spelling(spellings, accepted)
     if spelling is None:
         if spellings[0].is_switch and value is not bool(spellings[0].on):
             return Phrase()  # it asks for what a version without the switch does anyway
@@ -340,7 +340,7 @@ def _flag(name: str, value: KnobValue, accepted: Accepted) -> Phrase:
     return Phrase(words)
 
 
-def _best(spellings: tuple[Spelling, ...], accepted: Accepted) -> Spelling | None:
+def best_spelling(spellings: tuple[Spelling, ...], accepted: Accepted) -> Spelling | None:
     """The newest spelling that works; a no-op only where nothing else is left."""
     for states in ({"real"}, {"alias"}, {"no-op"}):
         for spelling in spellings:

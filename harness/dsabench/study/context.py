@@ -153,13 +153,16 @@ async def open_context(
 
     """
     started_s, runtime, cpu_before = time.monotonic(), make_runtime(config.runtime), CpuSnapshot.now(())
+    is_here = elsewhere is None
     if elsewhere is not None:
-        identity, note = elsewhere.runtime, None
+        identity = elsewhere.runtime
+    elif for_plan:
+        identity, note = await _identity_for_plan(runtime, config)
+        if note is not None:
+            is_here = False
+            observer.note(f"note: {note}")
     else:
-        identity, note = await _identity_for_plan(runtime, config) if for_plan else (await runtime.identity(), None)
-    if note is not None:
-        observer.note(f"note: {note}")
-    is_here = note is None and elsewhere is None
+        identity = await runtime.identity()
     rules = await _rules_of(runtime, config, None if is_here else identity.version, observer)
     shares = () if elsewhere is not None else await _shares(config, rules, lanes, observer, for_plan=for_plan)
     if shares:
@@ -319,14 +322,13 @@ async def _split(config: StudyConfig, rules: SettingRules, lanes: int) -> tuple[
     if variable in launch.env or variable in config.runtime.env:
         raise InputError(f"--lanes: the config sets {variable}, but each lane needs its own value")
     gpus = await visible_gpus()
-    each = max((rules.gpus(spec) for spec in _settings(config)), default=0) if gpus else 0
+    each = gpus_each(config, rules.gpus) if gpus else 0
     return split_machine(lanes, sorted(os.sched_getaffinity(0)), gpus, each)
 
 
-def gpus_each(config: StudyConfig) -> int:
-    """GPUs of the largest setting, of those that the space may try; 0 where the runtime computes on none."""
-    runtime = make_runtime(config.runtime)
-    return max(map(runtime.gpus, _settings(config)), default=0)
+def gpus_each(config: StudyConfig, gpus: Callable[[RuntimeSpec], int]) -> int:
+    """GPUs of the largest setting that the space may try; 0 where the runtime computes on none."""
+    return max(map(gpus, _settings(config)), default=0)
 
 
 def machine_of(context: StudyContext, environment: Environment) -> StudyContext:

@@ -37,12 +37,12 @@ class AccuracyGate:
     @property
     def of_finalists(self) -> Scoring:
         """All evals, of a setting that is confirmed."""
-        return Scoring(lambda _: self.evals, self.default)
+        return Scoring(lambda _: self.evals)
 
     @property
     def of_settings(self) -> Scoring:
         """The evals that ask every setting, in the search."""
-        return Scoring(self._of_settings, self.default)
+        return Scoring(self._of_settings)
 
     async def complete(self, spec: RuntimeSpec) -> None:
         """Boot a searched setting for the evals that it did not answer, as where the study was killed while it did."""
@@ -63,7 +63,6 @@ class Scoring:
     """What the gate asks a setting in its last boot: on the server here, or on a machine of a cluster."""
 
     asks: Callable[[RuntimeSpec], Sequence[EvalOfGate]]
-    default: RuntimeSpec
 
     async def __call__(self, spec: RuntimeSpec, server: Server) -> None:
         """Run the evals on a server, one after the other, unless this round already has the scores of this setting."""
@@ -72,9 +71,7 @@ class Scoring:
 
     def elsewhere(self, spec: RuntimeSpec) -> EvalsOfBoot | None:
         """What a machine is to ask; None if this round has all scores of this setting."""
-        unscored = [one for one in self.asks(spec) if one.asked.recorded(spec) is None]
-        gates = tuple(one.gate for one in unscored)
-        return EvalsOfBoot(spec, gates, self.default, unscored[0].asked.round) if unscored else None
+        return evals_of(spec, [one for one in self.asks(spec) if one.asked.recorded(spec) is None])
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +128,7 @@ class EvalOfGate:
         session = self.asked.session
         session.observer.note(f"gate: {self.asked.plan.task.name} continues in a separate boot")
         if self.machine is not None:
-            evals = EvalsOfBoot(spec, (self.gate,), self.default, self.asked.round)
-            await self.machine.run_boot(session, (), evals)
+            await self.machine.run_boot(session, (), evals_of(spec, [self]))
             if (record := self.asked.recorded(spec)) is None:
                 raise TrialFault("internal", "the machine that was asked has no score", stage="load")
             return record
@@ -141,6 +137,13 @@ class EvalOfGate:
 
     def _undecided(self, reason: str) -> Verdict:
         return undecided(self.gate, self.asked.plan.task.name, reason)
+
+
+def evals_of(spec: RuntimeSpec, asked: Sequence[EvalOfGate]) -> EvalsOfBoot | None:
+    """What a machine is to ask a setting; None is nothing."""
+    if not asked:
+        return None
+    return EvalsOfBoot(spec, tuple(one.gate for one in asked), asked[0].default, asked[0].asked.round)
 
 
 async def open_gate(

@@ -25,6 +25,7 @@ from dsabench.results.ablation import ablation_of
 from dsabench.results.journal import claim_folder
 from dsabench.results.scores import scored_settings
 from dsabench.results.study_records import StudyRecords
+from dsabench.runtimes.kinds import make_runtime
 from dsabench.signals import run_loop, stop_at_any_signal
 from dsabench.study.ablation import index_of_reduced, next_ablation_boot, reduced_setting, winner_of
 from dsabench.study.budget import trials_left, why_ablation_stops, why_confirmation_stops, why_search_stops
@@ -53,7 +54,7 @@ from dsabench.study.proposers import PROPOSERS, make_proposer
 from dsabench.study.session import SILENT, StudyObserver, TrialSession, open_session
 from dsabench.study.space_check import refuse_unprovable
 from dsabench.study.verdict import conclude
-from dsabench.study.worker import BootWorker, NextBoot, Reservations, WhyStop
+from dsabench.study.worker import BootWorker, Reservations, WhyStop
 
 if TYPE_CHECKING:
     from dsabench.study.gate import AccuracyGate
@@ -172,7 +173,8 @@ class Study:
         return run_loop(self._run_on(cluster, observer))
 
     async def _run_on(self, cluster: Cluster, observer: StudyObserver) -> StudyResult:
-        async with cluster.machines(self.config, gpus_each(self.config), observer) as machines:
+        gpus = gpus_each(self.config, make_runtime(self.config.runtime).gpus)
+        async with cluster.machines(self.config, gpus, observer) as machines:
             lanes, first = len(machines), machines[0].environment
             opened = await open_context(self.config, self.folder, observer, lanes=lanes, elsewhere=first)
             with claim_folder(self.folder):
@@ -231,9 +233,8 @@ async def _measure_on(machines: Sequence[Machine], context: StudyContext, observ
         told = observer.for_lane(index + 1) if len(machines) > 1 else observer
         worker = BootWorker(its.session(told), its, machines[index], index)
         gate = await _gate_of(its, its.session(SILENT), machines[index]) if its.config.gates_of_settings else None
-        score = None if gate is None else gate.of_settings
         try:
-            await worker.take_boots(_searchers(its), why_search_stops, "search", score)
+            await _search(worker, its, gate)
         except MachineGone as error:
             observer.note(f"warning: {error}; what is left is measured without it")
             return error
@@ -255,8 +256,8 @@ async def _measure_on(machines: Sequence[Machine], context: StudyContext, observ
     raise MachineGone("no machine of the cluster boots any more; what is measured is kept")
 
 
-def _searchers(context: StudyContext) -> tuple[NextBoot, NextBoot]:
-    """The order is: baseline, interrupted settings, settings listed in the config, settings from the proposer."""
+async def _search(worker: BootWorker, context: StudyContext, gate: AccuracyGate | None) -> str | None:
+    """Baseline, interrupted settings, settings listed in the config, settings from the proposer. Returns why it stopped."""
     limits, proposer = context.limits, make_proposer(context.config)
 
     def baseline(records: StudyRecords) -> BootPlan | None:
@@ -265,7 +266,8 @@ def _searchers(context: StudyContext) -> tuple[NextBoot, NextBoot]:
     def search(records: StudyRecords) -> BootPlan | None:
         return next_search_boot(records, limits.round, proposer, trials_left(records, limits))
 
-    return baseline, search
+    score = None if gate is None else gate.of_settings
+    return await worker.take_boots([baseline, search], why_search_stops, "search", score)
 
 
 async def measure(
@@ -278,8 +280,7 @@ async def measure(
         whole = await _gate_of(context, session, machine) if with_gate or config.gates_of_settings else None
         gate = whole if with_gate else None
 
-        score = whole.of_settings if whole is not None and config.gates_of_settings else None
-        stopped = await worker.take_boots(_searchers(context), why_search_stops, "search", score)
+        stopped = await _search(worker, context, whole)
         await _complete_scores(worker, context, gate)
 
         # Best setting and baseline boot in turns, so that a drift of the machine hits both. If the gate refuses the

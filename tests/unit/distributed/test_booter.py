@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dsabench.distributed.booter import Booter, BootOrder, Message, OrderedEvals, OrderedTrial
+from dsabench.distributed.booter import Booter, BootOrder, Message
 from dsabench.errors import InputError
 from dsabench.model.environment import Environment
 from dsabench.model.record import Measured, Record, Scored, Trial
 from dsabench.model.study import GateSpec
+from dsabench.study.machines import EvalsOfBoot
+from dsabench.study.session import PlannedTrial
 from far_servers import of_booters
 from studies import SHORT_EVAL, STUDY, load_study
 
@@ -33,7 +36,7 @@ async def booter(
 ) -> AsyncIterator[tuple[Booter, BootOrder]]:
     config = load_study(folder, text)
     trials = [Trial(runtime=config.default, workload=one) for one in config.workloads]
-    ordered = tuple(OrderedTrial(trial=one, occasion=0, phase="search", round=0) for one in trials)
+    ordered = tuple(PlannedTrial(one, 0, "search") for one in trials)
     made = Booter(config.runtime.model_dump_json(), index, of, str(Path.cwd()))
     try:
         yield made, BootOrder(study="study", trials=ordered, ready_timeout_s=60, labels=("far",))
@@ -65,7 +68,7 @@ async def test_a_gate_is_asked_behind_the_trials_or_alone(tmp_path: Path) -> Non
     async with booter(tmp_path) as (made, order):
         await made.environment()
         spec = order.trials[0].trial.runtime
-        evals = OrderedEvals(spec=spec, gates=(gate,), default=spec, round=0)
+        evals = EvalsOfBoot(spec, (gate,), spec, round=0)
         behind = order.model_copy(update={"trials": order.trials[:1], "evals": evals})
         messages = [one async for one in made.boot(behind.model_dump_json()) if one.kind == "record"]
         measured, scored = (Record.model_validate_json(one.text) for one in messages)
@@ -74,7 +77,7 @@ async def test_a_gate_is_asked_behind_the_trials_or_alone(tmp_path: Path) -> Non
         assert (scored.phase, scored.boot) == ("gate", measured.boot)
         assert list(messages[1].files) == [scored.outcome.samples]
 
-        alone = {"trials": (), "evals": evals.model_copy(update={"round": 1, "known": (scored,)})}
+        alone = {"trials": (), "evals": replace(evals, round=1), "known": (scored,)}
         messages = [
             one async for one in made.boot(order.model_copy(update=alone).model_dump_json()) if one.kind == "record"
         ]
