@@ -6,6 +6,7 @@ DsabenchError
 │   └── BusyError     somebody else holds the results folder
 ├── TrialFault        a runtime or a measurement failed: becomes a `Failed` record, exit 3 where nothing else came out
 ├── StoreError        the journal cannot be written or read (disk full, permission): exit 3
+├── MachineGone       a machine of a cluster boots no more: the others go on, exit 3 where none is left
 └── HttpFault         no whole answer came; whoever asked makes it one of the others
 """
 
@@ -41,6 +42,10 @@ class BusyError(InputError):
 
 class StoreError(DsabenchError):
     """Results could not be written or read, for a reason other than the user's input (disk full, permission)."""
+
+
+class MachineGone(DsabenchError):
+    """A machine of a cluster does not boot any more. What it had under way has its records."""
 
 
 class TrialFault(DsabenchError):

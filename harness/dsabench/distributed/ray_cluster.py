@@ -14,11 +14,11 @@ from typing import Any
 
 from dsabench.config.specs import StudyConfig
 from dsabench.distributed.booter import Booter, BootOrder, Message
-from dsabench.errors import InputError, StoreError, TrialFault
+from dsabench.errors import InputError, MachineGone, StoreError, TrialFault
 from dsabench.model.environment import Environment
 from dsabench.model.record import EvalTrial, Record
 from dsabench.results.journal import whole_file
-from dsabench.study.machines import EvalsOfBoot, MachineGone
+from dsabench.study.machines import EvalsOfBoot
 from dsabench.study.session import PlannedTrial, StudyObserver, TrialSession
 from dsabench.study.trial import record_fault
 

@@ -8,16 +8,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dsabench.config.specs import StudyConfig
-from dsabench.errors import DsabenchError
 from dsabench.model.environment import Environment
 from dsabench.model.record import Record
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.study import GateSpec
 from dsabench.study.session import PlannedTrial, StudyObserver, TrialSession
-
-
-class MachineGone(DsabenchError):
-    """A machine does not boot any more. What it had under way has its records."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from dsabench.config.load import load_study
 from dsabench.config.mistakes import unknown_word
 from dsabench.config.runtime_kinds import why_gpus_untold
 from dsabench.config.specs import StudyConfig
-from dsabench.errors import InputError
+from dsabench.errors import InputError, MachineGone
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.space import require_some
 from dsabench.model.study_result import Finalist, StudyResult
@@ -38,7 +38,7 @@ from dsabench.study.context import (
     with_journal,
 )
 from dsabench.study.lanes import run_lanes
-from dsabench.study.machines import Cluster, Machine, MachineGone
+from dsabench.study.machines import Cluster, Machine
 from dsabench.study.memory import error_of
 from dsabench.study.next_boot import (
     BootPlan,
