@@ -20,6 +20,8 @@ from typing import Literal
 from pydantic import PositiveFloat
 
 from dsabench.config.specs import RuntimeConfig
+from dsabench.distributed.on_node import own_environment
+from dsabench.distributed.placement import Placement
 from dsabench.errors import InputError, StoreError, TrialFault
 from dsabench.machine.environment import collect_environment
 from dsabench.model.record import Record
@@ -68,13 +70,19 @@ class Message:
 class Booter:
     """Boots servers on its machine, one at a time, on its share of cores and GPUs."""
 
-    def __init__(self, runtime: str, index: int, of: int, folder: str) -> None:
+    def __init__(self, runtime: str, index: int, of: int, folder: str, placement: str | None = None) -> None:
         """`runtime` is a RuntimeConfig as JSON; `index` counts the booters `of` this machine; `folder` is the working directory of whoever
-        asks, taken where this machine has it, so that relative paths of a config mean the same.
+        asks, taken where this machine has it, so that relative paths of a config mean the same. `placement` is a Placement as JSON, where
+        servers stand on other machines too.
         """
         with suppress(OSError):
             os.chdir(folder)
-        self._runtime = make_runtime(RuntimeConfig.model_validate_json(runtime))
+        for name in os.environ.keys() - own_environment().keys():
+            del os.environ[name]
+        config = RuntimeConfig.model_validate_json(runtime)
+        if placement is not None:
+            config = Placement.model_validate_json(placement).launched(config)
+        self._runtime = make_runtime(config)
         self._index, self._of = index, of
         self._folder = Path(tempfile.mkdtemp(prefix="dsabench-"))
         self._stack = AsyncExitStack()

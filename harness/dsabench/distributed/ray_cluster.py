@@ -1,24 +1,27 @@
-"""A Ray cluster: its nodes, and a booter on each for every set of GPUs that a setting takes."""
+"""A Ray cluster: its nodes, and a booter for every set of GPUs that a setting takes, of one node or of several."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
+import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from dsabench.config.specs import StudyConfig
 from dsabench.distributed.booter import Booter, BootOrder, Message
+from dsabench.distributed.placement import Placement, names_machine, on_one_node
 from dsabench.errors import InputError, MachineGone, StoreError, TrialFault
 from dsabench.model.environment import Environment
 from dsabench.model.record import EvalTrial, Record
 from dsabench.results.journal import whole_file
-from dsabench.study.machines import EvalsOfBoot
+from dsabench.study.machines import EvalsOfBoot, Needs
 from dsabench.study.session import PlannedTrial, StudyObserver, TrialSession
 from dsabench.study.trial import record_fault
 
@@ -39,9 +42,10 @@ class RayCluster:
 
     @asynccontextmanager
     async def machines(
-        self, config: StudyConfig, gpus: int, observer: StudyObserver
+        self, config: StudyConfig, needs: Needs, observer: StudyObserver
     ) -> AsyncIterator[Sequence[RayMachine]]:
-        """As many booters as find `gpus` GPUs each; where no setting takes one, one a node.
+        """As many booters as find their GPUs on a node; where no setting takes one, one a node. Where a server has several machines, or no
+        node has all GPUs of a topology of several, a booter has as many nodes as the topology has machines.
 
         Raises:
             InputError: Ray is not installed, the cluster does not answer, or no node has so many GPUs or the runtime.
@@ -51,9 +55,7 @@ class RayCluster:
             await _require_listener(self.address)
         ray = _connect(self.address)
         try:
-            made = _machines(ray, config, gpus)
-            if not made:
-                raise InputError(f"--executor ray: no node of the cluster has {gpus} GPUs")
+            made = await _found(ray, config, needs, observer)
             try:
                 are_open = await asyncio.gather(*(opened(one, observer) for one in made))
                 if not any(are_open):
@@ -64,6 +66,8 @@ class RayCluster:
                 yield [one for one in machines if not one.why_not]
             finally:
                 await asyncio.gather(*(one.close() for one in made))
+                for group in {one.group for one in made if one.group is not None}:
+                    ray.util.remove_placement_group(group)
         finally:
             await asyncio.to_thread(ray.shutdown)
 
@@ -86,7 +90,9 @@ class RayMachine:
     make: Callable[[], Any]
     """Starts the actor, on its node."""
     is_alive: Callable[[], bool]
-    """Whether the node is."""
+    """Whether its node is, or all of its nodes are."""
+    group: Any = None
+    """The placement group of a booter with several nodes."""
     environment: Environment = field(init=False)
     why_not: str = ""
     _actor: Any = None
@@ -131,6 +137,7 @@ class RayMachine:
         )
         records: list[Record] = []
         try:
+            await self._require_all_nodes()
             async for reference in self._actor.boot.remote(order.model_dump_json()):
                 _take(await reference, session, trials, records)
         except RayTaskError as error:  # of ours: the booter lives
@@ -145,6 +152,16 @@ class RayMachine:
             await self._stop()
             raise
         return tuple(records)
+
+    async def _require_all_nodes(self) -> None:
+        """Raise MachineGone where one of several nodes answers no more: the booter would wait for it in vain."""
+        if self.group is None:
+            return
+        try:
+            async with asyncio.timeout(_SILENT_S):
+                await asyncio.gather(*_greetings(self.group))
+        except TimeoutError as error:
+            raise MachineGone(f"{self.name}: a node is gone") from error
 
     async def _stop(self) -> None:
         with suppress(Exception):  # a lost booter has nothing left to stop
@@ -230,19 +247,127 @@ def _connect(address: str | None) -> Any:
         raise InputError("--executor ray: the package ray is not installed here") from error
     quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     own: dict[str, Any] = {"_node_ip_address": "127.0.0.1", "object_store_memory": _STORE_BYTES}
+    # Ray tells of lost nodes on stdout, where the one object of --json belongs.
+    ray._private.worker.print_to_stdstream = lambda *_, **__: None  # noqa: SLF001 (no setting says it)
+    at_term = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(address=address or "auto", **quiet)
     except RuntimeError as error:  # another version of Ray or Python there
         raise InputError(f"--executor ray: {_cause(error)}") from error
     except ConnectionError as error:
         if address is not None:
-            raise InputError(f"--ray-address {address}: no cluster answers there") from error
+            hint = "; one that asks for a token takes RAY_AUTH_MODE=token here"
+            raise InputError(f"--ray-address {address}: no cluster answers there{hint}") from error
         ray.init(address="local", include_dashboard=False, **own, **quiet)
+    finally:
+        signal.signal(signal.SIGTERM, at_term)  # Ray's own ends the process, with an exit code of 0
     return ray
 
 
 def _alive(ray: Any) -> list[dict[str, Any]]:
-    return sorted((node for node in ray.nodes() if node["Alive"]), key=lambda node: node["NodeID"])
+    """The node of this process first."""
+    here = ray.get_runtime_context().get_node_id()
+    alive = [node for node in ray.nodes() if node["Alive"]]
+    return sorted(alive, key=lambda node: (node["NodeID"] != here, node["NodeID"]))
+
+
+async def _found(ray: Any, config: StudyConfig, needs: Needs, observer: StudyObserver) -> list[RayMachine]:
+    """Booters of one node each where one is enough, else of several.
+
+    Raises:
+        InputError: the cluster has no such nodes.
+
+    """
+    if names_machine(config.runtime.launch.command_prefix):
+        observer.note("runtime.launch.command_prefix is left out: Ray starts the processes of each node")
+    made = [] if needs.apart else _machines(ray, config, needs.gpus)
+    if not made and len(needs.machines) > 1:
+        made = await _spread(ray, config, needs.machines, observer)
+    if made:
+        return made
+    if len(needs.machines) == 1:
+        raise InputError(f"--executor ray: no node of the cluster has {needs.gpus} GPUs")
+    each = ", ".join(map(str, needs.machines))
+    raise InputError(f"--executor ray: the cluster has no {len(needs.machines)} nodes with {each} GPUs")
+
+
+async def _spread(
+    ray: Any, config: StudyConfig, machines: tuple[int, ...], observer: StudyObserver
+) -> list[RayMachine]:
+    """A booter for every set of nodes. Its GPUs are reserved for as long as the study runs."""
+    made = []
+    for nodes in sets_of_nodes(_alive(ray), machines):
+        name = f"dsabench-{uuid4().hex}"
+        # The nodes are chosen here: a group that Ray may place anywhere could leave fewer sets than there are.
+        bundles = [
+            {"GPU": gpus, _node_resource(node): 0.001} if gpus else {_node_resource(node): 0.001}
+            for node, gpus in zip(nodes, machines, strict=True)
+        ]
+        group = ray.util.placement_group(bundles, strategy="STRICT_SPREAD", name=name)
+        hosts = tuple(node["NodeManagerAddress"] for node in nodes)
+        context = ray.get_runtime_context()
+        placement = Placement(
+            address=context.gcs_address, namespace=context.namespace, group=name, hosts=hosts, gpus=machines
+        )
+        made.append(_several(ray, nodes, group, placement, config))
+    for one in made:
+        if not await asyncio.to_thread(one.group.wait, _SILENT_S):
+            observer.note(f"{one.name}: waits for its GPUs")
+            await one.group.ready()
+    return made
+
+
+def _node_resource(node: dict[str, Any]) -> str:
+    """What Ray calls the node itself among what it has."""
+    return f"node:{node['NodeManagerAddress']}"
+
+
+def sets_of_nodes(nodes: Sequence[dict[str, Any]], machines: tuple[int, ...]) -> Iterator[list[dict[str, Any]]]:
+    """Sets of nodes of other addresses, with as many GPUs as each machine takes; the largest are chosen first."""
+    free = list({node["NodeManagerAddress"]: node for node in nodes}.values())
+    while True:
+        chosen: dict[int, dict[str, Any]] = {}
+        for index in sorted(range(len(machines)), key=lambda index: -machines[index]):
+            fitting = [node for node in free if node["Resources"].get("GPU", 0) >= machines[index]]
+            if not fitting:
+                return
+            chosen[index] = min(fitting, key=lambda node: node["Resources"].get("GPU", 0))
+            free.remove(chosen[index])
+        yield [chosen[index] for index in range(len(machines))]
+
+
+def _greetings(group: Any) -> list[Any]:
+    """A word of every node of the group."""
+    import ray  # noqa: PLC0415
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy  # noqa: PLC0415
+
+    greet = ray.remote(_greet).options
+    where = [
+        PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index)
+        for index in range(group.bundle_count)
+    ]
+    return [greet(num_cpus=0, scheduling_strategy=one).remote() for one in where]
+
+
+def _greet() -> str:
+    return "here"
+
+
+def _several(
+    ray: Any, nodes: Sequence[dict[str, Any]], group: Any, placement: Placement, config: StudyConfig
+) -> RayMachine:
+    """A booter on the first of the nodes, which starts servers on all of them."""
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy  # noqa: PLC0415
+
+    pinned = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=0)
+    actor = ray.remote(Booter).options(num_cpus=0, num_gpus=placement.gpus[0], scheduling_strategy=pinned)
+    said = (config.runtime.model_dump_json(), 0, 1, str(Path.cwd()), placement.model_dump_json())
+    names = {node["NodeID"] for node in nodes}
+
+    def is_alive() -> bool:
+        return names <= {one["NodeID"] for one in _alive(ray)}
+
+    return RayMachine(f"nodes {', '.join(placement.hosts)}", lambda: actor.remote(*said), is_alive, group)
 
 
 def _machines(ray: Any, config: StudyConfig, gpus: int) -> list[RayMachine]:
@@ -268,7 +393,7 @@ def _machine(ray: Any, node: dict[str, Any], share: tuple[int, int], config: Stu
     where = node["NodeID"]
     pinned = NodeAffinitySchedulingStrategy(node_id=where, soft=False)
     actor = ray.remote(Booter).options(num_cpus=0, num_gpus=gpus, scheduling_strategy=pinned)
-    said = (config.runtime.model_dump_json(), *share, str(Path.cwd()))
+    said = (on_one_node(config.runtime).model_dump_json(), *share, str(Path.cwd()))
 
     def is_alive() -> bool:
         return any(one["NodeID"] == where for one in _alive(ray))

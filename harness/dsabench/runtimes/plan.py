@@ -150,6 +150,18 @@ def router_words(posts: Iterable[Post], router: RouterSpec) -> list[str]:
     return words
 
 
+def machines_of(spec: RuntimeSpec) -> tuple[int, ...]:
+    """GPUs of each of its machines, were every one another, in the order of the hosts of its roles."""
+    alone = [(role, gpus_of(_instance(own, role))) for role, own in role_specs(spec)]
+    return tuple(-(-gpus // role.nodes) for role, gpus in alone for _ in range(role.instances * role.nodes))
+
+
+def _instance(spec: RuntimeSpec, role: Role) -> RuntimeSpec:
+    return spec.model_copy(
+        update={"topology": Topology(roles=(role.model_copy(update={"instances": 1, "knobs": {}}),))}
+    )
+
+
 def gpus_of(spec: RuntimeSpec) -> int:
     """Ranks of all its instances: tp × pp each. Without DP attention `dp_size` copies of the model stand side by side."""
     total = 0

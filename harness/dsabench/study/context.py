@@ -27,13 +27,16 @@ from dsabench.model.runtime import (
     refuse_nothing,
 )
 from dsabench.model.space import legal
+from dsabench.model.topology import SINGLE
 from dsabench.results.journal import Journal
 from dsabench.results.machines import machine_name
 from dsabench.results.study_records import BootReservation, StudyRecords, environments
 from dsabench.runtimes.kinds import make_runtime
+from dsabench.runtimes.plan import machines_of
 from dsabench.runtimes.protocol import Runtime
 from dsabench.runtimes.shares import Share, split_machine
 from dsabench.study.budget import RunLimits, no_gpus
+from dsabench.study.machines import Needs
 from dsabench.study.memory import remember
 from dsabench.study.next_boot import listed
 from dsabench.study.session import SILENT, StudyObserver, TrialSession
@@ -175,7 +178,7 @@ async def open_context(
         observer.note(f"first: {line}")
     rules = replace(rules, refuse=memory.refuse(rules.refuse, config.default))
     config = config.model_copy(update={"space": memory.into(config.space)})
-    if config.runtime.launch.command_prefix:
+    if is_here and config.runtime.launch.command_prefix:
         observer.note(
             f"note: records name the hardware of this machine ({environment.host}), although command_prefix may start servers elsewhere"
         )
@@ -329,6 +332,14 @@ async def _split(config: StudyConfig, rules: SettingRules, lanes: int) -> tuple[
 def gpus_each(config: StudyConfig, gpus: Callable[[RuntimeSpec], int]) -> int:
     """GPUs of the largest setting that the space may try; 0 where the runtime computes on none."""
     return max(map(gpus, _settings(config)), default=0)
+
+
+def needs_of(config: StudyConfig, gpus: Callable[[RuntimeSpec], int]) -> Needs:
+    """What the largest setting takes, of all machines and of each."""
+    most = gpus_each(config, gpus)
+    each = [max(column) for column in zip(*map(machines_of, _settings(config)), strict=True)]
+    roles = (config.default.topology or SINGLE).roles
+    return Needs(most, tuple(each) if most else (0,) * len(each), any(role.nodes > 1 for role in roles))
 
 
 def machine_of(context: StudyContext, environment: Environment) -> StudyContext:

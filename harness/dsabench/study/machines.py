@@ -16,6 +16,18 @@ from dsabench.study.session import PlannedTrial, StudyObserver, TrialSession
 
 
 @dataclass(frozen=True, slots=True)
+class Needs:
+    """What the largest setting of a study takes."""
+
+    gpus: int
+    """In all; 0 where the runtime computes on none."""
+    machines: tuple[int, ...] = (0,)
+    """GPUs of each machine that the topology may be spread over, in the order of the hosts of its roles."""
+    apart: bool = False
+    """Whether a server of it stands on several machines."""
+
+
+@dataclass(frozen=True, slots=True)
 class EvalsOfBoot:
     """What the gate asks a setting in its boot, behind what is measured there."""
 
@@ -49,9 +61,9 @@ class Cluster(Protocol):
     """Where machines come from."""
 
     def machines(
-        self, config: StudyConfig, gpus: int, observer: StudyObserver
+        self, config: StudyConfig, needs: Needs, observer: StudyObserver
     ) -> AbstractAsyncContextManager[Sequence[Machine]]:
-        """Machines of one kind, of `gpus` GPUs each; at least one. At the end nothing that they started is left. The observer is told
+        """Machines of one kind on which a setting finds what it needs; at least one. At the end nothing that they started is left. The observer is told
         which are left out.
 
         Raises:

@@ -32,8 +32,8 @@ from dsabench.study.budget import trials_left, why_ablation_stops, why_confirmat
 from dsabench.study.context import (
     StudyContext,
     context_of_records,
-    gpus_each,
     machine_of,
+    needs_of,
     open_context,
     with_journal,
 )
@@ -173,8 +173,8 @@ class Study:
         return run_loop(self._run_on(cluster, observer))
 
     async def _run_on(self, cluster: Cluster, observer: StudyObserver) -> StudyResult:
-        gpus = gpus_each(self.config, make_runtime(self.config.runtime).gpus)
-        async with cluster.machines(self.config, gpus, observer) as machines:
+        needs = needs_of(self.config, make_runtime(self.config.runtime).gpus)
+        async with cluster.machines(self.config, needs, observer) as machines:
             lanes, first = len(machines), machines[0].environment
             opened = await open_context(self.config, self.folder, observer, lanes=lanes, elsewhere=first)
             with claim_folder(self.folder):

@@ -1,0 +1,63 @@
+"""Where the processes of a deployment of several machines stand on a Ray cluster: a bundle of a placement group each."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from dsabench.config.specs import RuntimeConfig
+from dsabench.model.topology import ROUTER, RoleHosts
+from dsabench.model.value import Value
+
+_CLIENT = Path(__file__).with_name("on_node.py")
+_LOOPBACK = "127.0.0.1"
+
+
+class Placement(Value):
+    """Reserved machines, in the order in which the topology names them. The booter is on the first, and the router beside it."""
+
+    address: str
+    """`HOST:PORT` of the cluster's head."""
+    namespace: str
+    group: str
+    """Name of the placement group."""
+    hosts: tuple[str, ...]
+    gpus: tuple[int, ...]
+    """Of each machine."""
+
+    def launched(self, runtime: RuntimeConfig) -> RuntimeConfig:
+        """The same runtime, started there: what says a machine in `runtime.launch` gives way."""
+        topology = runtime.topology
+        assert topology is not None, "a runtime without one is a single machine's"
+        sites, first = dict(runtime.launch.sites), 0
+        for role in topology.roles:
+            count = role.instances * role.nodes
+            given = sites.get(role.role, RoleHosts())
+            sites[role.role] = given.model_copy(update={"hosts": self.hosts[first : first + count], "urls": ()})
+            first += count
+        if topology.router is not None:
+            sites[ROUTER] = RoleHosts(hosts=(_LOOPBACK,), bind=_LOOPBACK)
+        own = runtime.launch.command_prefix
+        prefix = (sys.executable, "-P", str(_CLIENT), self.model_dump_json(), "{host}")
+        return _launched(runtime, sites, (*prefix, *(() if names_machine(own) else own)))
+
+
+def on_one_node(runtime: RuntimeConfig) -> RuntimeConfig:
+    """The same runtime, started on the node that Ray chose: what says a machine in `runtime.launch` gives way there too."""
+    sites = {
+        name: site.model_copy(update={"hosts": (), "urls": (), "bind": None})
+        for name, site in runtime.launch.sites.items()
+    }
+    own = runtime.launch.command_prefix
+    return _launched(runtime, sites, () if names_machine(own) else own)
+
+
+def _launched(runtime: RuntimeConfig, sites: Mapping[str, RoleHosts], prefix: tuple[str, ...]) -> RuntimeConfig:
+    launch = runtime.launch.model_copy(update={"sites": sites, "command_prefix": prefix})
+    return runtime.model_copy(update={"launch": launch})
+
+
+def names_machine(prefix: tuple[str, ...]) -> bool:
+    """Whether a prefix says where a process runs (`ssh {host}`), and not only how (`numactl --cpunodebind=0`)."""
+    return any("{host}" in word for word in prefix)

@@ -1,0 +1,117 @@
+"""Which nodes a deployment of several machines gets, and how its processes are started there."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dsabench.config.load import load_study
+from dsabench.distributed import on_node
+from dsabench.distributed.placement import Placement, on_one_node
+from dsabench.distributed.ray_cluster import sets_of_nodes
+from dsabench.runtimes.kinds import make_runtime
+from dsabench.study.context import needs_of
+from dsabench.study.machines import Needs
+
+CONFIGS = Path(__file__).parents[3] / "configs"
+PLACEMENT = Placement(address="10.0.0.1:6379", namespace="n", group="g", hosts=("10.0.0.1", "10.0.0.2"), gpus=(8, 8))
+
+
+@pytest.mark.parametrize(
+    ("config", "needs"),
+    [
+        ("h200-pd", Needs(16, (8, 8))),
+        ("h800-2node", Needs(16, (8, 8), apart=True)),
+        ("h200", Needs(8, (8,))),
+        ("local-pd", Needs(0, (0, 0))),
+    ],
+)
+def test_what_the_largest_setting_takes(config: str, needs: Needs) -> None:
+    study = load_study(CONFIGS / f"{config}.yaml")
+    assert needs_of(study, make_runtime(study.runtime).gpus) == needs
+
+
+def test_hosts_go_to_roles_in_order_and_the_router_stays_on_loopback() -> None:
+    runtime = PLACEMENT.launched(load_study(CONFIGS / "h200-pd.yaml").runtime)
+    sites = runtime.launch.sites
+    assert sites["prefill"].hosts == ("10.0.0.1",)
+    assert sites["decode"].hosts == ("10.0.0.2",)
+    assert (sites["router"].hosts, sites["router"].bind) == (("127.0.0.1",), "127.0.0.1")
+    python, *_, placement, host = runtime.launch.command_prefix
+    assert (python, host) == (sys.executable, "{host}")
+    assert Placement.model_validate_json(placement) == PLACEMENT
+
+
+def test_ports_of_the_config_are_kept() -> None:
+    runtime = PLACEMENT.launched(load_study(CONFIGS / "h800-2node.yaml").runtime)
+    site = runtime.launch.sites["server"]
+    assert site.hosts == PLACEMENT.hosts
+    assert (site.bind, site.port, site.dist_port) == ("0.0.0.0", 30000, 20000)
+
+
+def test_a_prefix_that_names_the_machine_gives_way() -> None:
+    runtime = load_study(CONFIGS / "h200-pd.yaml").runtime
+    assert on_one_node(runtime).launch.command_prefix == ()
+    assert {site.hosts for site in on_one_node(runtime).launch.sites.values()} == {()}
+    numactl = ("numactl", "--cpunodebind=0")
+    kept = runtime.model_copy(update={"launch": runtime.launch.model_copy(update={"command_prefix": numactl})})
+    assert on_one_node(kept).launch.command_prefix == numactl
+    assert PLACEMENT.launched(kept).launch.command_prefix[-2:] == numactl
+
+
+def node(address: str, gpus: int) -> dict[str, object]:
+    return {"NodeManagerAddress": address, "Resources": {"GPU": gpus}}
+
+
+def test_each_set_has_nodes_of_its_own() -> None:
+    nodes = [node("a", 8), node("b", 8), node("c", 8), node("d", 4), node("e", 8)]
+    found = [[one["NodeManagerAddress"] for one in chosen] for chosen in sets_of_nodes(nodes, (8, 8))]
+    assert found == [["a", "b"], ["c", "e"]]
+    unequal = [[one["NodeManagerAddress"] for one in chosen] for chosen in sets_of_nodes(nodes, (4, 8))]
+    assert unequal == [["d", "a"], ["c", "b"]], "the larger machine is found first"
+    assert not list(sets_of_nodes(nodes, (8, 16)))
+
+
+def test_two_nodes_of_one_address_are_one_machine() -> None:
+    assert not list(sets_of_nodes([node("a", 8), node("a", 8)], (8, 8)))
+
+
+@pytest.mark.parametrize("host", ["10.0.0.1", "127.0.0.1"])
+def test_on_its_own_host_a_command_is_started_as_it_is(host: str) -> None:
+    words = [sys.executable, "-c", "import sys; print(sys.stdin.read() + '!'); sys.exit(7)"]
+    argv = [sys.executable, "-P", on_node.__file__, PLACEMENT.model_dump_json(), host, *words]
+    done = subprocess.run(argv, input="fed", capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout) == (7, "fed!\n")
+
+
+def test_the_far_end_feeds_a_command_and_tells_its_end() -> None:
+    hands = on_node.Hands([sys.executable, "-c", "import sys; print(sys.stdin.read()); sys.exit(3)"])
+    hands.feed(b"\n")
+    hands.feed(b"fed")
+    hands.feed(b"")
+    hands.feed(b"")
+    *pieces, code = hands.output()
+    assert b"".join(one for one in pieces if isinstance(one, bytes)) == b"\nfed\n"
+    assert code == 3
+
+
+def test_a_program_that_the_far_end_has_not_is_a_line() -> None:
+    hands = on_node.Hands(["no-such-program"])
+    hands.feed(b"\n")
+    assert list(hands.output()) == [b"dsabench: cannot run no-such-program: No such file or directory\n", 127]
+
+
+def test_the_number_of_threads_that_ray_sets_reaches_no_server() -> None:
+    """It sets one where none is told."""
+    program = (
+        "import json, os; from dsabench.distributed.on_node import own_environment;"
+        "os.environ.setdefault('OMP_NUM_THREADS', '1'); print(json.dumps(own_environment().get('OMP_NUM_THREADS')))"
+    )
+    for given, seen in ((None, None), ("4", "4")):
+        env = {"PATH": "/usr/bin"} | ({} if given is None else {"OMP_NUM_THREADS": given})
+        done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True)
+        assert json.loads(done.stdout) == seen
