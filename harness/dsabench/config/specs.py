@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from types import MappingProxyType
 from typing import Annotated, Literal
 
@@ -120,12 +121,18 @@ class RuntimeConfig(Value):
 
     def spec(self, assignment: Assignment) -> RuntimeSpec:
         """The spec of an assignment: the base with the assignment's values."""
+        knobs = MappingProxyType({**self.of_base.knobs, **assignment})
+        return self.of_base.model_copy(update={"knobs": knobs})
+
+    @cached_property
+    def of_base(self) -> RuntimeSpec:
+        """The spec of the base alone."""
         runtime = self.settled()
         return RuntimeSpec(
             kind=runtime.kind,
             model=runtime.model,
             version=runtime.version,
-            knobs={**runtime.base, **assignment},
+            knobs=runtime.base,
             env=runtime.env,
             base_url=runtime.base_url,
             hardware=runtime.hardware,
@@ -180,7 +187,7 @@ class StudyConfig(Value):
         """Those that every setting of the search answers."""
         return tuple(gate for gate in self.gates if gate.ask == "settings")
 
-    @property
+    @cached_property
     def searched_space(self) -> SearchSpace:
         """The space without the values that the objective lets not win, beside the base's own."""
         if self.objective.numerics == "any":
@@ -208,19 +215,24 @@ class StudyConfig(Value):
         """The spec of an assignment: the base with the assignment's values, and the knobs that follow from both."""
         return self.runtime.spec({**assignment, **self.space.brought_by({**self.runtime.base, **assignment})})
 
-    @property
+    @cached_property
     def default(self) -> RuntimeSpec:
         """The spec of the base without any assignment."""
         return self.spec({})
 
     def workloads_of(self, phase: str) -> tuple[Workload, ...]:
         """The workloads as a search or a confirmation sends them; they differ only where a dataset is split."""
-        return tuple(workload.in_phase(phase) for workload in self.workloads)
+        return self.search_workloads if phase == "search" else tuple(one.in_phase(phase) for one in self.workloads)
 
-    @property
+    @cached_property
+    def search_workloads(self) -> tuple[Workload, ...]:
+        """Those of the search."""
+        return tuple(workload.in_phase("search") for workload in self.workloads)
+
+    @cached_property
     def recorded_workloads(self) -> frozenset[Workload]:
         """Every workload that a record of this study may have."""
-        return frozenset(self.workloads_of("search") + self.workloads_of("confirm"))
+        return frozenset(self.search_workloads + self.workloads_of("confirm"))
 
     @property
     def boots_to_confirm(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AwareDatetime, Field, JsonValue, model_validator
@@ -22,7 +23,7 @@ class Trial(Value):
     runtime: RuntimeSpec
     workload: Workload
 
-    @property
+    @cached_property
     def id(self) -> str:
         """sha256 of the canonical JSON, in which a record stores the trial."""
         return digest(canonical_json(self))
@@ -35,7 +36,7 @@ class EvalTrial(Value):
     runtime: RuntimeSpec
     workload: EvalTask
 
-    @property
+    @cached_property
     def id(self) -> str:
         """The same as for `Trial`."""
         return digest(canonical_json(self))

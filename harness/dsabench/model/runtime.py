@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal
 
 from pydantic import Field, JsonValue
@@ -34,7 +35,7 @@ class RuntimeSpec(Value):
     topology: Topology | None = None
     """The processes of a deployment; None is one server on one machine."""
 
-    @property
+    @cached_property
     def id(self) -> str:
         """sha256 of the canonical JSON. Equal specs can share a boot."""
         return digest(canonical_json(self))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterator, Mapping, Sequence
-from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
 
 from dsabench.errors import InputError
@@ -25,26 +24,6 @@ def boot_key(settings: Assignment, reload_free: Container[str]) -> AssignmentKey
     return key_of({name: True if name in reload_free else value for name, value in settings.items()})
 
 
-def ordered_axes(space: SearchSpace) -> tuple[Axis, ...]:
-    """Order the axes so that each follows the axes in its conditions; otherwise keep the given order.
-
-    Raises:
-        InputError: the conditions form a cycle.
-
-    """
-    axes = {axis.name: axis for axis in space.axes}
-    needs = {name: [needed for needed in space.when.get(name, {}) if needed in axes] for name in axes}
-    try:
-        names = list(TopologicalSorter(needs).static_order())
-    except CycleError as error:
-        raise InputError(f"the conditions of the axes form a cycle: {' → '.join(error.args[1])}") from error
-    depth: dict[str, int] = {}
-    for name in names:
-        depth[name] = max((depth[needed] + 1 for needed in needs[name]), default=0)
-    # Sort by depth only, which is stable. The topological sorter would shuffle independent axes.
-    return tuple(sorted(space.axes, key=lambda axis: depth[axis.name]))
-
-
 def is_active(space: SearchSpace, name: str, settings: Assignment) -> bool:
     """Whether an axis is searched under these settings (base and earlier axes)."""
     return holds(space.when.get(name, {}), settings)
@@ -62,7 +41,7 @@ def legal(space: SearchSpace, base: Assignment) -> Iterator[Assignment]:
         InputError: the conditions form a cycle.
 
     """
-    axes = ordered_axes(space)
+    axes = space.ordered
     yield from _extend(space, axes, _rules_by_depth(space, axes), base, MappingProxyType({}))
 
 
@@ -103,7 +82,7 @@ def is_legal(space: SearchSpace, base: Assignment, assignment: Assignment) -> bo
     """Whether the assignment sets exactly the active axes, each to one of its values, and nothing forbids it."""
     settings = dict(base)
     expected = 0
-    for axis in ordered_axes(space):
+    for axis in space.ordered:
         if is_active(space, axis.name, settings):
             if axis.name not in assignment or assignment[axis.name] not in axis.values:
                 return False
@@ -115,7 +94,7 @@ def is_legal(space: SearchSpace, base: Assignment, assignment: Assignment) -> bo
 def canonical(space: SearchSpace, base: Assignment, settings: Assignment) -> Assignment:
     """The values of the active axes only. Inactive axes and other knobs are dropped."""
     effective, chosen = dict(base), dict[str, KnobValue]()
-    for axis in ordered_axes(space):
+    for axis in space.ordered:
         if axis.name in settings and is_active(space, axis.name, effective):
             chosen[axis.name] = effective[axis.name] = settings[axis.name]
     return MappingProxyType(chosen)
@@ -124,7 +103,7 @@ def canonical(space: SearchSpace, base: Assignment, settings: Assignment) -> Ass
 def completed(space: SearchSpace, base: Assignment, partial: Assignment) -> Assignment:
     """Complete a partial assignment: other active axes take the base's value, or their first one."""
     effective, chosen = {**base, **partial}, dict[str, KnobValue]()
-    for axis in ordered_axes(space):
+    for axis in space.ordered:
         if is_active(space, axis.name, effective):
             value = effective.get(axis.name, axis.values[0])
             chosen[axis.name] = effective[axis.name] = value
@@ -139,7 +118,7 @@ def base_assignment(space: SearchSpace, base: Assignment) -> Assignment | None:
 
 def count(space: SearchSpace, base: Assignment, cap: int = 1_000_000) -> int:
     """Count the legal assignments, up to `cap`."""
-    axes = ordered_axes(space)
+    axes = space.ordered
     rules = _rules_by_depth(space, axes)
     free = [_free_product(space, axes[depth:], rules[depth + 1 :]) for depth in range(len(axes) + 1)]
     settings = dict(base)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 from typing import Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
+from dsabench.errors import InputError
 from dsabench.model.bottleneck import BindingLimit
 from dsabench.model.value import FrozenMap, KnobValue, Value
 from dsabench.model.verdict import ABLATE_BOOTS_MIN, BOOTS_MIN
@@ -69,6 +72,26 @@ class SearchSpace(Value):
     """What earlier studies measured of these settings, or kernel times let expect, from which a proposer may start. The planner of a study
     sets it.
     """
+
+    @cached_property
+    def ordered(self) -> tuple[Axis, ...]:
+        """The axes, each behind those of its conditions; otherwise in the given order.
+
+        Raises:
+            InputError: the conditions form a cycle.
+
+        """
+        axes = {axis.name: axis for axis in self.axes}
+        needs = {name: [needed for needed in self.when.get(name, {}) if needed in axes] for name in axes}
+        try:
+            names = list(TopologicalSorter(needs).static_order())
+        except CycleError as error:
+            raise InputError(f"the conditions of the axes form a cycle: {' → '.join(error.args[1])}") from error
+        depth: dict[str, int] = {}
+        for name in names:
+            depth[name] = max((depth[needed] + 1 for needed in needs[name]), default=0)
+        # Sort by depth only, which is stable. The topological sorter would shuffle independent axes.
+        return tuple(sorted(self.axes, key=lambda axis: depth[axis.name]))
 
     def brought_by(self, settings: Assignment) -> dict[str, KnobValue]:
         """The knobs that follow from these settings (base and assignment)."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, PlainSerializer
 
@@ -26,6 +26,18 @@ class Value(BaseModel):
     """A frozen value that refuses unknown keys. To change it, make a new one (`model_copy(update=…)`)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+
+    def __iter__(self) -> Generator[tuple[str, Any]]:
+        """The fields, without what properties have cached."""
+        fields = type(self).model_fields
+        yield from (item for item in super().__iter__() if item[0] in fields)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """As pydantic has it, without what cached properties hold of the old value."""
+        copied = super().model_copy(update=update, deep=deep)
+        for name in copied.__dict__.keys() - type(self).model_fields.keys():
+            del copied.__dict__[name]
+        return copied
 
 
 def _freeze(mapping: Mapping[str, V]) -> Mapping[str, V]:

@@ -473,19 +473,35 @@ def scored_settings(records: StudyRecords, round_: int) -> list[ScoredSetting]:
     by what the default does on both.
     """
     of_default = records.of_setting(records.config.default, "search", round_).values()
-    found, levels = [], machine_levels(records.config.objective.metric, of_default)
-    for assignment in records.searched(round_).values():
-        spec = records.config.spec(assignment)
-        if not records.missing(spec, "search", round_):
-            of_loads = records.of_setting(spec, "search", round_)
-            first = [one[0] for one in of_loads.values()]
-            boot_s, trials_s = (math.fsum(seconds for _, seconds in part) for part in spent(first))
-            score = score_setting(records.config.objective, of_loads, levels)
-            score = score.refused(records.refusals.get(spec.id) or unproven(records.config, spec))
-            fault = None if score.value is not None else _fault_of(first)
-            limits = frozenset(one.bottleneck.limit for one in first if one.bottleneck and one.bottleneck.limit)
-            found.append(ScoredSetting(spec, describe(records, spec), score, fault, boot_s, trials_s, limits))
-    return found
+    levels = machine_levels(records.config.objective.metric, of_default)
+    by_machine = tuple(levels.items())
+
+    def scored(spec: RuntimeSpec) -> ScoredSetting | None:
+        refusal = records.refusals.get(spec.id)
+        return records.of(
+            spec.id, ("scored", round_, by_machine, refusal), lambda: _scored(records, spec, round_, levels, refusal)
+        )
+
+    return [one for one in map(scored, records.searched(round_)) if one is not None]
+
+
+def _scored(
+    records: StudyRecords,
+    spec: RuntimeSpec,
+    round_: int,
+    levels: Mapping[str, float],
+    refusal: AccuracyRefusal | None,
+) -> ScoredSetting | None:
+    if records.missing(spec, "search", round_):
+        return None
+    of_loads = records.of_setting(spec, "search", round_)
+    first = [one[0] for one in of_loads.values()]
+    boot_s, trials_s = (math.fsum(seconds for _, seconds in part) for part in spent(first))
+    score = score_setting(records.config.objective, of_loads, levels)
+    score = score.refused(refusal or unproven(records.config, spec))
+    fault = None if score.value is not None else _fault_of(first)
+    limits = frozenset(one.bottleneck.limit for one in first if one.bottleneck and one.bottleneck.limit)
+    return ScoredSetting(spec, describe(records, spec), score, fault, boot_s, trials_s, limits)
 
 
 def unproven(config: StudyConfig, spec: RuntimeSpec) -> AccuracyRefusal | None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from datetime import datetime
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 from dsabench.config.specs import StudyConfig
 from dsabench.model.environment import Environment
@@ -15,6 +18,8 @@ from dsabench.model.study import Assignment
 from dsabench.model.study_result import AccuracyRefusal
 from dsabench.model.value import Value
 from dsabench.model.workload import Workload
+
+T = TypeVar("T")
 
 
 def settle(records: Sequence[Record]) -> Iterator[Record]:
@@ -29,37 +34,55 @@ def settle(records: Sequence[Record]) -> Iterator[Record]:
         yield record
 
 
-def finished_boots(config: StudyConfig, records: Iterable[Record]) -> set[str]:
+class _Boot(NamedTuple):
+    """The records of one setting in one boot."""
+
+    started_at: datetime
+    boot: str
+    phase: Phase
+    lacked: list[str]
+    """Workloads that it was for: those with the fewest records before."""
+    recorded: frozenset[str]
+    gained: int
+    """Workloads that have their first record that counts by it."""
+    failed: bool
+
+
+def _boots_of(config: StudyConfig, records: Iterable[Record]) -> list[_Boot]:
+    """The boots of one setting, in order."""
+    boots: dict[str, list[Record]] = defaultdict(list)
+    for record in sorted(records, key=lambda record: record.started_at):
+        boots[record.boot].append(record)
+    found, earlier = [], defaultdict[Phase, list[Record]](list)
+    for boot, of_boot in boots.items():
+        phase = of_boot[0].phase
+        before = _settled(config, earlier[phase], phase)
+        earlier[phase] += of_boot
+        after = _settled(config, earlier[phase], phase)
+        gained = sum(count > 0 and not before[name] for name, count in after.items())
+        names = frozenset(record.trial.workload.name for record in of_boot)
+        failed = any(isinstance(record.outcome, Failed) for record in of_boot)
+        found.append(_Boot(of_boot[0].started_at, boot, phase, _lacking(before), names, gained, failed))
+    return found
+
+
+def finished_boots(config: StudyConfig, boots: Iterable[_Boot]) -> set[str]:
     """The complete boots of one round: those that failed, or that recorded every trial which their first setting lacked.
 
     Others were interrupted or lost records, so another boot repeats them. The journal does not store the plan of a
     boot; it follows from the records that existed before.
     """
     finished: set[str] = set()
-    earlier: dict[tuple[str, str], list[Record]] = defaultdict(list)
-    searched: set[tuple[str, str]] = set()
-    for boot in _in_order(records):
-        first = boot[0]
-        spec_id, phase = first.trial.runtime.id, first.phase
-        of_setting = earlier[spec_id, phase]
-        lacking = _lacking(_settled(config, of_setting, phase))
-        if phase == "search" and config.budget.max_trials is not None:
-            lacking = lacking[: max(0, config.budget.max_trials - len(searched))]
-        of_setting += boot
-        if phase == "search":
-            searched.update((spec_id, name) for name, count in _settled(config, of_setting, phase).items() if count)
-        failed = any(isinstance(record.outcome, Failed) for record in boot)
-        if failed or {record.trial.workload.name for record in boot}.issuperset(lacking):
-            finished.add(first.boot)
+    searched = 0
+    for one in sorted(boots, key=lambda one: one.started_at):
+        lacking = one.lacked
+        if one.phase == "search" and config.budget.max_trials is not None:
+            lacking = lacking[: max(0, config.budget.max_trials - searched)]
+        if one.phase == "search":
+            searched += one.gained
+        if one.failed or one.recorded.issuperset(lacking):
+            finished.add(one.boot)
     return finished
-
-
-def _in_order(records: Iterable[Record]) -> list[list[Record]]:
-    """The records of each setting in each boot, ordered by their start."""
-    boots: dict[tuple[str, str], list[Record]] = defaultdict(list)
-    for record in sorted(records, key=lambda record: record.started_at):
-        boots[record.boot, record.trial.runtime.id].append(record)
-    return list(boots.values())
 
 
 def _settled(config: StudyConfig, records: Sequence[Record], phase: Phase) -> dict[str, int]:
@@ -128,9 +151,26 @@ class StudyRecords:
         self._workloads = config.recorded_workloads
         self._all: dict[str, list[Record]] = {}
         self._evals: list[Record] = []
-        self._assignments: dict[str, Assignment] = {}
+        self._specs: dict[str, RuntimeSpec] = {}
+        self._of_spec: dict[str, list[Record]] = defaultdict(list)
+        self._first: dict[int, dict[str, str]] = defaultdict(dict)
+        """Round → id of a searched setting → when its first trial started."""
+        self._known: dict[str | None, dict[Hashable, Any]] = defaultdict(dict)
         for record in records:
             self.add(record)
+
+    def beside(self, reservations: Sequence[BootReservation], running: RuntimeSpec | None = None) -> StudyRecords:
+        """The same records, and those that are added to them later, with other boots under way."""
+        seen = copy(self)
+        seen.reservations, seen.running = tuple(reservations), running
+        return seen
+
+    def of(self, spec_id: str | None, what: Hashable, find: Callable[[], T]) -> T:
+        """What follows from the records of a setting (None: of all of them), found once until there is another one."""
+        known = self._known[spec_id]
+        if what not in known:
+            known[what] = find()
+        return known[what]  # type: ignore[no-any-return]
 
     def add(self, record: Record) -> None:
         """Add a record. Records of other environments or studies are ignored."""
@@ -143,8 +183,16 @@ class StudyRecords:
         if not is_load:
             self._evals.append(record)
             return
-        self._assignments[record.trial.runtime.id] = assignment
+        spec_id = record.trial.runtime.id
+        if spec_id not in self._specs:
+            self._specs[spec_id] = self.config.spec(assignment)
         self._all.setdefault(record.id, []).append(record)
+        self._of_spec[spec_id].append(record)
+        for changed in (spec_id, None):
+            self._known.pop(changed, None)
+        if record.phase == "search":
+            started, first = record.started_at.isoformat(), self._first[record.round]
+            first[spec_id] = min(started, first.get(spec_id, started))
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -180,22 +228,23 @@ class StudyRecords:
         last = {one.turn: one for one in found}
         return tuple(one for one in found if one.turn is None or one is last[one.turn])
 
-    def searched(self, round_: int) -> Mapping[str, Assignment]:
-        """Spec id → assignment of every setting with a search record of this round, in the order first measured."""
-        first: dict[str, str] = {}
-        for record in self.records:
-            if record.phase == "search" and record.round == round_:
-                spec_id = record.trial.runtime.id
-                started = record.started_at.isoformat()
-                first[spec_id] = min(started, first.get(spec_id, started))
-        return {spec_id: self._assignments[spec_id] for spec_id in sorted(first, key=lambda key: first[key])}
+    def searched(self, round_: int) -> list[RuntimeSpec]:
+        """Every setting with a search record of this round, in the order first measured."""
+        first = self._first.get(round_, {})
+        return self.of(
+            None, ("searched", round_), lambda: [self._specs[one] for one in sorted(first, key=first.__getitem__)]
+        )
 
     def of_setting(self, spec: RuntimeSpec, phase: Phase, round_: int) -> dict[str, tuple[Record, ...]]:
         """Workload name → records that count."""
-        return {
-            workload.name: self.settled(Trial(runtime=spec, workload=workload), phase, round_)
-            for workload in self.config.workloads_of(phase)
-        }
+        return self.of(
+            spec.id,
+            (phase, round_),
+            lambda: {
+                workload.name: self.settled(Trial(runtime=spec, workload=workload), phase, round_)
+                for workload in self.config.workloads_of(phase)
+            },
+        )
 
     def missing(self, spec: RuntimeSpec, phase: Phase, round_: int, boots: int = 1) -> list[Workload]:
         """The workloads that lack the setting's `boots`-th record."""
@@ -221,10 +270,13 @@ class StudyRecords:
         settled = self.of_setting(spec, phase, round_)
 
         def had(workload: Workload) -> int:
-            trial, found = Trial(runtime=spec, workload=workload).id, settled[workload.name]
+            found = settled[workload.name]
             if turns is not None:  # old records have no turn; theirs is their place
                 found = tuple(r for place, r in enumerate(found) if (place if r.turn is None else r.turn) in turns)
             found = tuple(record for record in found if record.turn not in again)
+            if not under_way:
+                return len(found)
+            trial = Trial(runtime=spec, workload=workload).id
             return len(found) + sum(one.trial == trial for one in under_way)
 
         return [workload for workload in self.config.workloads_of(phase) if had(workload) < boots]
@@ -241,12 +293,23 @@ class StudyRecords:
         """Boots used by this round: finished, failed and under way. An interrupted boot or a refused setting used
         none.
         """
-        asked = [record for record in self.records if record.round == round_ and phase in (None, record.phase)]
-        used = finished_boots(self.config, [record for record in asked if not record.is_refusal])
+        used = self.of(
+            None, ("finished", round_, phase), lambda: finished_boots(self.config, self._boots(round_, phase))
+        )
         held = [
             one for one in self.reservations if one.round == round_ and phase in (None, one.phase) and not one.goes_on
         ]
         return len(used) + sum(not self._is_over(one, used) for one in held)
+
+    def _boots(self, round_: int, phase: Phase | None) -> Iterator[_Boot]:
+        """The boots of a round, setting by setting."""
+
+        def of_setting(records: Sequence[Record]) -> list[_Boot]:
+            asked = (one for one in records if one.round == round_ and phase in (None, one.phase))
+            return _boots_of(self.config, [one for one in asked if not one.is_refusal])
+
+        for spec_id, records in self._of_spec.items():
+            yield from self.of(spec_id, ("boots", round_, phase), partial(of_setting, records))
 
     def _is_over(self, reservation: BootReservation, used: Container[str]) -> bool:
         """Whether the boot already counts by its records; its process still stops the server."""

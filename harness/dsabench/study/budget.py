@@ -54,12 +54,24 @@ def trials_left(records: StudyRecords, limits: RunLimits) -> int | None:
     """Number of search trials still allowed; None without a limit. A setting that the rules refused does not count."""
     if limits.budget.max_trials is None:
         return None
-    measured = (record for record in records.records if not record.is_refusal)
-    trials = {record.id: record.trial for record in measured}.values()
-    # A transient fault that will be retried does not count yet. Otherwise it would use up the last trial.
-    settled = sum(bool(records.settled(trial, "search", limits.round)) for trial in trials)
+    round_ = limits.round
+    settled = records.of(
+        None,
+        ("settled trials", round_),
+        lambda: sum(_settled_trials(records, spec, round_) for spec in records.searched(round_)),
+    )
     under_way = len(records.under_way("search", limits.round))
     return max(0, limits.budget.max_trials - settled - under_way)
+
+
+def _settled_trials(records: StudyRecords, spec: RuntimeSpec, round_: int) -> int:
+    """Of a setting. A transient fault that will be retried does not count yet. Otherwise it would use up the last trial."""
+
+    def count() -> int:
+        of_loads = records.of_setting(spec, "search", round_).values()
+        return sum(any(not record.is_refusal for record in found) for found in of_loads)
+
+    return records.of(spec.id, ("settled trials", round_), count)
 
 
 def why_search_stops(records: StudyRecords, limits: RunLimits, boots: int = 1) -> str | None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
@@ -88,6 +89,7 @@ class StudyContext:
     """CPU use of all cores of this process when the run started. It shows what other processes use before the first
     boot.
     """
+    known: KnownRecords = field(default_factory=lambda: KnownRecords())  # noqa: PLW0108 (it is defined below)
 
     @property
     def folder(self) -> Path:
@@ -101,8 +103,7 @@ class StudyContext:
             InputError: the answers behind a score are gone.
 
         """
-        found = self.journal.read().records
-        records = StudyRecords(self.config, self.environment.fingerprint, found, reservations, running)
+        records = self.known.read(self).beside(reservations, running)
         records.machine = machine_name(self.environment)
         add_refusals(records, self.folder, self.limits.round)
         return records
@@ -121,6 +122,41 @@ class StudyContext:
             labels=self.labels,
             cpu_before=self.cpu_before,
         )
+
+
+class KnownRecords:
+    """What was read of the journal so far: of a long study only new records are looked at."""
+
+    def __init__(self) -> None:
+        self._of: tuple[object, ...] = ()
+        self._read: tuple[Record, ...] = ()
+        self._records: StudyRecords | None = None
+
+    def read(self, context: StudyContext) -> StudyRecords:
+        """All records of the study.
+
+        Raises:
+            InputError: the journal cannot be read.
+
+        """
+        found, wanted = (
+            context.journal.read().records,
+            (context.config, context.journal, context.environment.fingerprint),
+        )
+        same = (
+            len(self._of) == len(wanted)
+            and all(map(operator.is_, self._of[:2], wanted[:2]))
+            and self._of[2] == wanted[2]
+        )
+        last = len(self._read)
+        goes_on = same and last <= len(found) and (not last or self._read[-1] is found[last - 1])
+        if self._records is None or not goes_on:
+            self._of, last = wanted, 0
+            self._records = StudyRecords(context.config, context.environment.fingerprint, ())
+        for record in found[last:]:
+            self._records.add(record)
+        self._read = found
+        return self._records
 
 
 def add_refusals(records: StudyRecords, folder: Path, round_: int) -> None:
@@ -346,7 +382,14 @@ def machine_of(context: StudyContext, environment: Environment) -> StudyContext:
     """The context of a worker whose boots are on another machine of a cluster."""
     label = f"one of {context.limits.lanes} machines of a cluster"
     labels = (label,) if context.limits.lanes > 1 else ()
-    return replace(context, environment=environment, journal=Journal(context.folder), labels=labels, cpu_before=None)
+    return replace(
+        context,
+        environment=environment,
+        journal=Journal(context.folder),
+        labels=labels,
+        cpu_before=None,
+        known=KnownRecords(),
+    )
 
 
 def _largest(config: StudyConfig, rules: SettingRules) -> int:

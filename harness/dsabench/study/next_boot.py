@@ -17,7 +17,7 @@ from dsabench.model.numerics import changed_numerics
 from dsabench.model.record import Phase, Trial
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.space import canonical, completed, is_legal, legal
-from dsabench.model.study import holds
+from dsabench.model.study import Assignment, holds
 from dsabench.model.study_result import Finalist, ScoredSetting
 from dsabench.model.verdict import BOOTS_MIN
 from dsabench.model.workload import Workload
@@ -277,10 +277,8 @@ def observations(records: StudyRecords, round_: int) -> list[Observation]:
 
 def observation_of(records: StudyRecords, spec: RuntimeSpec, scored: ScoredSetting | None = None) -> Observation | None:
     """A setting as proposers see it, without a score under way; None for one outside the space that is searched."""
-    config, base = records.config, records.config.default.knobs
-    space = config.searched_space
-    assignment = canonical(space, base, spec.knobs)
-    if not is_legal(space, base, assignment):
+    assignment = records.of(spec.id, "assignment", lambda: _assignment_of(records.config, spec))
+    if assignment is None:
         return None
     if scored is None:
         return Observation(assignment, None)
@@ -288,13 +286,17 @@ def observation_of(records: StudyRecords, spec: RuntimeSpec, scored: ScoredSetti
     return Observation(assignment, score.value, score.violation, scored.fault, seconds, scored.boot_s, scored.limits)
 
 
+def _assignment_of(config: StudyConfig, spec: RuntimeSpec) -> Assignment | None:
+    """In the space that is searched; None outside."""
+    space, base = config.searched_space, config.default.knobs
+    assignment = canonical(space, base, spec.knobs)
+    return assignment if is_legal(space, base, assignment) else None
+
+
 def interrupted(records: StudyRecords, round_: int) -> RuntimeSpec | None:
     """A setting that lacks a workload because its boot was interrupted; None if there is none."""
-    for assignment in records.searched(round_).values():
-        spec = records.config.spec(assignment)
-        if records.left(spec, "search", round_):
-            return spec
-    return None
+    lacking = (spec for spec in records.searched(round_) if records.missing(spec, "search", round_))
+    return next((spec for spec in lacking if records.left(spec, "search", round_)), None)
 
 
 def listed(config: StudyConfig) -> list[RuntimeSpec]:

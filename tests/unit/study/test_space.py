@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dsabench.config.load import load_study
 from dsabench.errors import InputError
-from dsabench.model.space import base_assignment, canonical, count, is_legal, key_of, legal, ordered_axes, require_some
+from dsabench.model.space import base_assignment, canonical, count, is_legal, key_of, legal, require_some
 from dsabench.model.study import Axis, SearchSpace
 
 
@@ -34,7 +34,7 @@ def test_the_shipped_space_leaves_out_what_cannot_run() -> None:
 
 def test_conditions_chain_in_whatever_order_the_axes_stand() -> None:
     space = make_space({"c": (0, 1), "b": (0, 1), "a": (0, 1)}, when={"c": {"b": 1}, "b": {"a": 1}})
-    assert [axis.name for axis in ordered_axes(space)] == ["a", "b", "c"]
+    assert [axis.name for axis in space.ordered] == ["a", "b", "c"]
     assert [dict(one) for one in legal(space, {})] == [
         {"a": 0},
         {"a": 1, "b": 0},

@@ -9,7 +9,7 @@ from typing import Any
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
-from dsabench.model.space import is_active, ordered_axes
+from dsabench.model.space import is_active
 from dsabench.model.study import Assignment, Axis, SearchSpace
 from dsabench.model.value import KnobValue
 from dsabench.study.proposers.legal_settings import is_ordered
@@ -44,7 +44,7 @@ def to_assignment(space: SearchSpace, params: dict[str, Any]) -> Assignment:
 def suggest(space: SearchSpace, base: Assignment, trial: Trial) -> Assignment:
     """One setting of a trial. A sampler that does not know `forbid` may suggest a forbidden one."""
     settings, chosen = dict(base), dict[str, KnobValue]()
-    for axis in ordered_axes(space):
+    for axis in space.ordered:
         if is_active(space, axis.name, settings):
             chosen[axis.name] = settings[axis.name] = from_optuna(axis, _suggested(trial, axis))
     return MappingProxyType(chosen)

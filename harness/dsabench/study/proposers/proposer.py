@@ -70,7 +70,20 @@ class SearchTask:
 
     def seen(self, history: Iterable[Observation]) -> frozenset[AssignmentKey]:
         """The settings of a history, which must not be proposed again."""
-        return frozenset(key_of(canonical(self.space, self.base, one.assignment)) for one in history)
+        return frozenset(map(self._key, (one.assignment for one in history)))
+
+    def _key(self, assignment: Assignment) -> AssignmentKey:
+        """Found once for each object of a history that grows."""
+        known = self._keys.get(id(assignment))
+        if known is None or known[0] is not assignment:
+            known = assignment, key_of(canonical(self.space, self.base, assignment))
+            self._keys[id(assignment)] = known
+        return known[1]
+
+    @cached_property
+    def _keys(self) -> dict[int, tuple[Assignment, AssignmentKey]]:
+        """By the identity of the assignment, which is kept so that no other gets its number."""
+        return {}
 
     def boot_of(self, assignment: Assignment) -> AssignmentKey:
         """Equal for settings that can share a boot, because they differ in values of reload-free axes alone."""

@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from dsabench.model.space import AssignmentKey, is_active, is_forbidden, key_of, legal, ordered_axes
+from dsabench.model.space import AssignmentKey, is_active, is_forbidden, key_of, legal
 from dsabench.model.study import Assignment, SearchSpace
 from dsabench.model.value import KnobValue
 from dsabench.study.proposers.legal_settings import LegalSettings
@@ -62,7 +62,7 @@ def draw(space: SearchSpace, base: Assignment, rng: random.Random) -> Assignment
     likely.
     """
     settings, chosen, inactive = dict(base), dict[str, KnobValue](), 1.0
-    for axis in ordered_axes(space):
+    for axis in space.ordered:
         if is_active(space, axis.name, settings):
             chosen[axis.name] = settings[axis.name] = rng.choice(axis.values)
         else:
