@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,3 +20,14 @@ def of_booters() -> list[int]:
             if folder.parent.name == "boots" and folder.parent.parent.name.startswith("dsabench-"):
                 found.append(process.pid)
     return found
+
+
+def wait_until(
+    happened: Callable[[], object], run: subprocess.Popen[str] | None = None, *, within_s: float = 90.0
+) -> None:
+    """Wait for it, for as long as the run goes on."""
+    until = time.monotonic() + within_s
+    while not happened():
+        assert run is None or run.poll() is None, run.communicate()
+        assert time.monotonic() < until
+        time.sleep(0.05)

@@ -35,23 +35,21 @@ class TwoNodes:
 
     def kill_far(self) -> None:
         """As when its machine loses power: all of it at once."""
-        ids = subprocess.run(["ip", "netns", "pids", self.namespace], capture_output=True, text=True, check=True).stdout
-        for pid in ids.split():
+        for pid in self._far_processes():
             with suppress(ProcessLookupError):
-                os.kill(int(pid), signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
 
     def far_servers(self) -> list[str]:
         """Command lines of SGLang's processes over there."""
-        ids = subprocess.run(["ip", "netns", "pids", self.namespace], capture_output=True, text=True, check=True).stdout
         found = []
-        for pid in ids.split():
-            try:
-                words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().replace("\0", " ")
-            except OSError:
-                continue
-            if " -m sglang" in words:
-                found.append(words)
-        return found
+        for pid in self._far_processes():
+            with suppress(OSError):
+                found.append(Path(f"/proc/{pid}/cmdline").read_bytes().decode().replace("\0", " "))
+        return [words for words in found if " -m sglang" in words]
+
+    def _far_processes(self) -> list[int]:
+        words = ["ip", "netns", "pids", self.namespace]
+        return [int(pid) for pid in subprocess.run(words, capture_output=True, check=True).stdout.split()]
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from typing import Literal
 from pydantic import PositiveFloat
 
 from dsabench.config.specs import RuntimeConfig
-from dsabench.distributed.on_node import own_environment
+from dsabench.distributed.on_node import forget_threads
 from dsabench.distributed.placement import Placement
 from dsabench.errors import InputError, StoreError, TrialFault
 from dsabench.machine.environment import collect_environment
@@ -77,8 +77,7 @@ class Booter:
         """
         with suppress(OSError):
             os.chdir(folder)
-        for name in os.environ.keys() - own_environment().keys():
-            del os.environ[name]
+        forget_threads()
         config = RuntimeConfig.model_validate_json(runtime)
         if placement is not None:
             config = Placement.model_validate_json(placement).launched(config)

@@ -29,19 +29,15 @@ class Hands:
     """On the far node: starts one command, feeds it and tells its output."""
 
     def __init__(self, words: Sequence[str]) -> None:
-        self._words = list(words)
+        forget_threads()
         self._process: subprocess.Popen[bytes] | None = None
         self._problem = ""
         try:
             self._process = subprocess.Popen(
-                self._words,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                env=own_environment(),
+                words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
             )
         except OSError as error:
-            self._problem = f"dsabench: cannot run {self._words[0]}: {error.strerror}\n"
+            self._problem = f"dsabench: cannot run {words[0]}: {error.strerror}\n"
 
     def output(self) -> Iterator[bytes | int]:
         """What it writes, in pieces; its exit code last."""
@@ -72,12 +68,10 @@ class Hands:
             return  # it has ended, which `output` tells
 
 
-def own_environment() -> dict[str, str]:
-    """Variables for a server that a Ray worker starts. Ray sets a number of threads, one where an actor asks for no cores."""
-    variables = dict(os.environ)
-    if b"OMP_NUM_THREADS=" not in Path("/proc/self/environ").read_bytes():
-        variables.pop("OMP_NUM_THREADS", None)
-    return variables
+def forget_threads() -> None:
+    """Ray sets a number of threads for its actors, one where they ask for no cores: no server is to inherit it."""
+    if b"OMP_NUM_THREADS=" not in Path("/proc/self/environ").read_bytes():  # as the node was started
+        os.environ.pop("OMP_NUM_THREADS", None)
 
 
 def main(argv: Sequence[str]) -> int:

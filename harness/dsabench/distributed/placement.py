@@ -9,9 +9,9 @@ from pathlib import Path
 from dsabench.config.specs import RuntimeConfig
 from dsabench.model.topology import ROUTER, RoleHosts
 from dsabench.model.value import Value
+from dsabench.runtimes.ports import HOST
 
 _CLIENT = Path(__file__).with_name("on_node.py")
-_LOOPBACK = "127.0.0.1"
 
 
 class Placement(Value):
@@ -37,10 +37,8 @@ class Placement(Value):
             sites[role.role] = given.model_copy(update={"hosts": self.hosts[first : first + count], "urls": ()})
             first += count
         if topology.router is not None:
-            sites[ROUTER] = RoleHosts(hosts=(_LOOPBACK,), bind=_LOOPBACK)
-        own = runtime.launch.command_prefix
-        prefix = (sys.executable, "-P", str(_CLIENT), self.model_dump_json(), "{host}")
-        return _launched(runtime, sites, (*prefix, *(() if names_machine(own) else own)))
+            sites[ROUTER] = RoleHosts(hosts=(HOST,), bind=HOST)
+        return _launched(runtime, sites, (sys.executable, "-P", str(_CLIENT), self.model_dump_json(), "{host}"))
 
 
 def on_one_node(runtime: RuntimeConfig) -> RuntimeConfig:
@@ -49,11 +47,12 @@ def on_one_node(runtime: RuntimeConfig) -> RuntimeConfig:
         name: site.model_copy(update={"hosts": (), "urls": (), "bind": None})
         for name, site in runtime.launch.sites.items()
     }
+    return _launched(runtime, sites)
+
+
+def _launched(runtime: RuntimeConfig, sites: Mapping[str, RoleHosts], client: tuple[str, ...] = ()) -> RuntimeConfig:
     own = runtime.launch.command_prefix
-    return _launched(runtime, sites, () if names_machine(own) else own)
-
-
-def _launched(runtime: RuntimeConfig, sites: Mapping[str, RoleHosts], prefix: tuple[str, ...]) -> RuntimeConfig:
+    prefix = client if names_machine(own) else (*client, *own)
     launch = runtime.launch.model_copy(update={"sites": sites, "command_prefix": prefix})
     return runtime.model_copy(update={"launch": launch})
 

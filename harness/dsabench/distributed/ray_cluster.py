@@ -294,32 +294,34 @@ async def _found(ray: Any, config: StudyConfig, needs: Needs, observer: StudyObs
 async def _spread(
     ray: Any, config: StudyConfig, machines: tuple[int, ...], observer: StudyObserver
 ) -> list[RayMachine]:
-    """A booter for every set of nodes. Its GPUs are reserved for as long as the study runs."""
+    """A booter for every set of nodes, on the first of them. Its GPUs are reserved for as long as the study runs."""
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy  # noqa: PLC0415
+
     made = []
     for nodes in sets_of_nodes(_alive(ray), machines):
-        name = f"dsabench-{uuid4().hex}"
+        reserved = f"dsabench-{uuid4().hex}"
         # The nodes are chosen here: a group that Ray may place anywhere could leave fewer sets than there are.
         bundles = [
-            {"GPU": gpus, _node_resource(node): 0.001} if gpus else {_node_resource(node): 0.001}
+            {f"node:{node['NodeManagerAddress']}": 0.001} | ({"GPU": gpus} if gpus else {})
             for node, gpus in zip(nodes, machines, strict=True)
         ]
-        group = ray.util.placement_group(bundles, strategy="STRICT_SPREAD", name=name)
+        group = ray.util.placement_group(bundles, strategy="STRICT_SPREAD", name=reserved)
         hosts = tuple(node["NodeManagerAddress"] for node in nodes)
         context = ray.get_runtime_context()
         placement = Placement(
-            address=context.gcs_address, namespace=context.namespace, group=name, hosts=hosts, gpus=machines
+            address=context.gcs_address, namespace=context.namespace, group=reserved, hosts=hosts, gpus=machines
         )
-        made.append(_several(ray, nodes, group, placement, config))
+        said = (config.runtime.model_dump_json(), 0, 1, str(Path.cwd()), placement.model_dump_json())
+        first = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=0)
+        name = f"nodes {', '.join(hosts)}"
+        booter = _booter(ray, name, nodes, said, num_gpus=machines[0], scheduling_strategy=first)
+        booter.group = group
+        made.append(booter)
     for one in made:
         if not await asyncio.to_thread(one.group.wait, _SILENT_S):
             observer.note(f"{one.name}: waits for its GPUs")
             await one.group.ready()
     return made
-
-
-def _node_resource(node: dict[str, Any]) -> str:
-    """What Ray calls the node itself among what it has."""
-    return f"node:{node['NodeManagerAddress']}"
 
 
 def sets_of_nodes(nodes: Sequence[dict[str, Any]], machines: tuple[int, ...]) -> Iterator[list[dict[str, Any]]]:
@@ -353,32 +355,21 @@ def _greet() -> str:
     return "here"
 
 
-def _several(
-    ray: Any, nodes: Sequence[dict[str, Any]], group: Any, placement: Placement, config: StudyConfig
-) -> RayMachine:
-    """A booter on the first of the nodes, which starts servers on all of them."""
-    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy  # noqa: PLC0415
-
-    pinned = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=0)
-    actor = ray.remote(Booter).options(num_cpus=0, num_gpus=placement.gpus[0], scheduling_strategy=pinned)
-    said = (config.runtime.model_dump_json(), 0, 1, str(Path.cwd()), placement.model_dump_json())
-    names = {node["NodeID"] for node in nodes}
-
-    def is_alive() -> bool:
-        return names <= {one["NodeID"] for one in _alive(ray)}
-
-    return RayMachine(f"nodes {', '.join(placement.hosts)}", lambda: actor.remote(*said), is_alive, group)
-
-
 def _machines(ray: Any, config: StudyConfig, gpus: int) -> list[RayMachine]:
     """A booter for every set of GPUs. Those of one host, be they of several nodes, share its cores."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: PLC0415
+
     nodes = [node for node in _alive(ray) for _ in range(_sets_on(node, gpus))]
     of = Counter(node["NodeManagerHostname"] for node in nodes)
     made: Counter[str] = Counter()
     found = []
     for node in nodes:
         host = node["NodeManagerHostname"]
-        found.append(_machine(ray, node, (made[host], of[host]), config, gpus))
+        share = "" if of[host] == 1 else f", {made[host] + 1} of {of[host]}"
+        name = f"node {node['NodeManagerAddress']} ({node['NodeID'][:8]}){share}"
+        said = (on_one_node(config.runtime).model_dump_json(), made[host], of[host], str(Path.cwd()))
+        pinned = NodeAffinitySchedulingStrategy(node_id=node["NodeID"], soft=False)
+        found.append(_booter(ray, name, [node], said, num_gpus=gpus, scheduling_strategy=pinned))
         made[host] += 1
     return found
 
@@ -387,20 +378,15 @@ def _sets_on(node: dict[str, Any], gpus: int) -> int:
     return int(node["Resources"].get("GPU", 0)) // gpus if gpus else 1
 
 
-def _machine(ray: Any, node: dict[str, Any], share: tuple[int, int], config: StudyConfig, gpus: int) -> RayMachine:
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: PLC0415
+def _booter(ray: Any, name: str, nodes: Sequence[dict[str, Any]], said: Sequence[object], **options: Any) -> RayMachine:
+    """One that stands where the options say, and starts servers on these nodes. It is told what `said` has."""
+    actor = ray.remote(Booter).options(num_cpus=0, **options)
+    ids = {node["NodeID"] for node in nodes}
 
-    where = node["NodeID"]
-    pinned = NodeAffinitySchedulingStrategy(node_id=where, soft=False)
-    actor = ray.remote(Booter).options(num_cpus=0, num_gpus=gpus, scheduling_strategy=pinned)
-    said = (on_one_node(config.runtime).model_dump_json(), *share, str(Path.cwd()))
+    def are_alive() -> bool:
+        return ids <= {one["NodeID"] for one in _alive(ray)}
 
-    def is_alive() -> bool:
-        return any(one["NodeID"] == where for one in _alive(ray))
-
-    index, of = share
-    name = f"node {node['NodeManagerAddress']} ({where[:8]})"
-    return RayMachine(name if of == 1 else f"{name}, {index + 1} of {of}", lambda: actor.remote(*said), is_alive)
+    return RayMachine(name, lambda: actor.remote(*said), are_alive)
 
 
 def left_out(machines: Sequence[RayMachine], wanted: Environment) -> Iterator[str]:

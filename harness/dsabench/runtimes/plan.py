@@ -11,7 +11,7 @@ from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import ROUTER, SINGLE, Role, RoleHosts, RouterSpec, Topology
 from dsabench.model.value import KnobValue
 from dsabench.runtimes.command import public_env, public_words
-from dsabench.runtimes.sites import Post
+from dsabench.runtimes.sites import Post, ranks_of
 
 Severity = Literal["error", "overwritten", "advisory"]
 
@@ -152,22 +152,13 @@ def router_words(posts: Iterable[Post], router: RouterSpec) -> list[str]:
 
 def machines_of(spec: RuntimeSpec) -> tuple[int, ...]:
     """GPUs of each of its machines, were every one another, in the order of the hosts of its roles."""
-    alone = [(role, gpus_of(_instance(own, role))) for role, own in role_specs(spec)]
-    return tuple(-(-gpus // role.nodes) for role, gpus in alone for _ in range(role.instances * role.nodes))
-
-
-def _instance(spec: RuntimeSpec, role: Role) -> RuntimeSpec:
-    return spec.model_copy(
-        update={"topology": Topology(roles=(role.model_copy(update={"instances": 1, "knobs": {}}),))}
+    return tuple(
+        -(-ranks_of(own.knobs) // role.nodes)
+        for role, own in role_specs(spec)
+        for _ in range(role.instances * role.nodes)
     )
 
 
 def gpus_of(spec: RuntimeSpec) -> int:
-    """Ranks of all its instances: tp × pp each. Without DP attention `dp_size` copies of the model stand side by side."""
-    total = 0
-    for role, own in role_specs(spec):
-        ranks = int(own.knobs.get("tp_size", 1)) * int(own.knobs.get("pp_size", 1))
-        if own.knobs.get("dp_attention") is not True:
-            ranks *= int(own.knobs.get("dp_size", 1))
-        total += role.instances * ranks
-    return total
+    """Ranks of all its instances."""
+    return sum(role.instances * ranks_of(own.knobs) for role, own in role_specs(spec))

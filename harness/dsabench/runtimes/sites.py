@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from dsabench.errors import InputError, TrialFault
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import ROUTER, Role, RoleHosts, Topology
+from dsabench.model.value import KnobValue
 from dsabench.runtimes.ports import HOST, PortLease, is_free
 
 PORT_STEP = 300
@@ -117,6 +118,15 @@ def _spaced(first: int | str, instance: int, step: int = PORT_STEP) -> int | str
     return first if isinstance(first, str) else first + step * instance
 
 
+def ranks_of(knobs: Mapping[str, KnobValue]) -> int:
+    """Devices of one instance: tp × pp. Where DP attention or context parallelism does not divide them, `dp_size` copies of the model
+    stand side by side.
+    """
+    ranks = int(knobs.get("tp_size", 1)) * int(knobs.get("pp_size", 1))
+    divides = knobs.get("dp_attention") is True or knobs.get("prefill_cp") is True
+    return ranks if divides else ranks * int(knobs.get("dp_size", 1))
+
+
 @dataclass(frozen=True, slots=True)
 class Tenant:
     """One instance with the settings of its role."""
@@ -129,11 +139,7 @@ class Tenant:
     @property
     def gpus(self) -> int:
         """Devices that it takes on each of its machines."""
-        knobs = self.spec.knobs
-        ranks = int(knobs.get("tp_size", 1)) * int(knobs.get("pp_size", 1))
-        if knobs.get("dp_attention") is not True and knobs.get("prefill_cp") is not True:
-            ranks *= int(knobs.get("dp_size", 1))
-        return -(-ranks // self.post.role.nodes)
+        return -(-ranks_of(self.spec.knobs) // self.post.role.nodes)
 
     @property
     def machines(self) -> tuple[str, ...]:

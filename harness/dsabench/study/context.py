@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import operator
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -128,9 +127,9 @@ class KnownRecords:
     """What was read of the journal so far: of a long study only new records are looked at."""
 
     def __init__(self) -> None:
-        self._of: tuple[object, ...] = ()
+        self._of: StudyContext | None = None
         self._read: tuple[Record, ...] = ()
-        self._records: StudyRecords | None = None
+        self._records: StudyRecords
 
     def read(self, context: StudyContext) -> StudyRecords:
         """All records of the study.
@@ -139,24 +138,17 @@ class KnownRecords:
             InputError: the journal cannot be read.
 
         """
-        found, wanted = (
-            context.journal.read().records,
-            (context.config, context.journal, context.environment.fingerprint),
-        )
-        same = (
-            len(self._of) == len(wanted)
-            and all(map(operator.is_, self._of[:2], wanted[:2]))
-            and self._of[2] == wanted[2]
-        )
-        last = len(self._read)
-        goes_on = same and last <= len(found) and (not last or self._read[-1] is found[last - 1])
-        if self._records is None or not goes_on:
-            self._of, last = wanted, 0
-            self._records = StudyRecords(context.config, context.environment.fingerprint, ())
+        found, last = context.journal.read().records, len(self._read)
+        if not self._is_of(context) or found[:last][-1:] != self._read[-1:]:
+            self._records, last = StudyRecords(context.config, context.environment.fingerprint, ()), 0
         for record in found[last:]:
             self._records.add(record)
-        self._read = found
+        self._of, self._read = context, found
         return self._records
+
+    def _is_of(self, context: StudyContext) -> bool:
+        before = self._of
+        return before is not None and before.config is context.config and before.journal is context.journal
 
 
 def add_refusals(records: StudyRecords, folder: Path, round_: int) -> None:

@@ -13,7 +13,10 @@ from dsabench.config.load import load_study
 from dsabench.distributed import on_node
 from dsabench.distributed.placement import Placement, on_one_node
 from dsabench.distributed.ray_cluster import sets_of_nodes
+from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.topology import Role, Topology
 from dsabench.runtimes.kinds import make_runtime
+from dsabench.runtimes.plan import gpus_of, machines_of
 from dsabench.study.context import needs_of
 from dsabench.study.machines import Needs
 
@@ -33,6 +36,15 @@ PLACEMENT = Placement(address="10.0.0.1:6379", namespace="n", group="g", hosts=(
 def test_what_the_largest_setting_takes(config: str, needs: Needs) -> None:
     study = load_study(CONFIGS / f"{config}.yaml")
     assert needs_of(study, make_runtime(study.runtime).gpus) == needs
+
+
+@pytest.mark.parametrize(("divides", "gpus"), [("dp_attention", 8), ("prefill_cp", 8), ("prefix_cache", 16)])
+def test_copies_of_the_model_take_gpus_of_their_own(divides: str, gpus: int) -> None:
+    role = Role(role="server", nodes=2)
+    knobs = {"tp_size": 8, "dp_size": 2, divides: True}
+    spec = RuntimeSpec(kind="sglang", model="m", knobs=knobs, topology=Topology(roles=(role,)))
+    assert gpus_of(spec) == gpus
+    assert machines_of(spec) == (gpus // 2, gpus // 2)
 
 
 def test_hosts_go_to_roles_in_order_and_the_router_stays_on_loopback() -> None:
@@ -108,8 +120,9 @@ def test_a_program_that_the_far_end_has_not_is_a_line() -> None:
 def test_the_number_of_threads_that_ray_sets_reaches_no_server() -> None:
     """It sets one where none is told."""
     program = (
-        "import json, os; from dsabench.distributed.on_node import own_environment;"
-        "os.environ.setdefault('OMP_NUM_THREADS', '1'); print(json.dumps(own_environment().get('OMP_NUM_THREADS')))"
+        "import json, os; from dsabench.distributed.on_node import forget_threads;"
+        "os.environ.setdefault('OMP_NUM_THREADS', '1'); forget_threads();"
+        "print(json.dumps(os.environ.get('OMP_NUM_THREADS')))"
     )
     for given, seen in ((None, None), ("4", "4")):
         env = {"PATH": "/usr/bin"} | ({} if given is None else {"OMP_NUM_THREADS": given})

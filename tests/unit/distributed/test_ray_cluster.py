@@ -8,8 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,7 +22,7 @@ from dsabench.results.journal import Journal
 from dsabench.runtimes.kinds import make_runtime
 from dsabench.study.session import PlannedTrial, StudyObserver, TrialSession
 from factories import ENVIRONMENT
-from far_servers import of_booters
+from far_servers import of_booters, wait_until
 from program import dsabench
 from studies import SHORT_EVAL, STUDY, load_study
 
@@ -59,14 +58,6 @@ def start(folder: Path, *words: str) -> subprocess.Popen[str]:
     (folder / "study.yaml").write_text(GRID)
     argv = [sys.executable, "-m", "dsabench", "sweep", str(folder / "study.yaml"), *words]
     return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-
-def wait_until(happened: Callable[[], bool], run: subprocess.Popen[str] | None = None) -> None:
-    until = time.monotonic() + 60
-    while not happened():
-        assert time.monotonic() < until
-        assert run is None or run.poll() is None
-        time.sleep(0.05)
 
 
 @SLOW

@@ -17,7 +17,7 @@ import yaml
 
 from dsabench.model.record import Failed, Measured
 from dsabench.results.journal import Journal
-from far_servers import of_booters
+from far_servers import of_booters, wait_until
 from ray_nodes import TwoNodes, two_nodes
 from sglang_server import install_server
 
@@ -68,14 +68,6 @@ def start(nodes: TwoNodes, config: Path, results: Path) -> subprocess.Popen[str]
     )
 
 
-def wait_until(happened: Any, run: subprocess.Popen[str]) -> None:
-    until = time.monotonic() + 90
-    while not happened():
-        assert run.poll() is None, run.communicate()
-        assert time.monotonic() < until
-        time.sleep(0.1)
-
-
 @SLOW
 @pytest.mark.parametrize(
     ("config", "words", "logs"),
@@ -115,10 +107,7 @@ def test_nothing_outlives_the_run_on_any_node(tmp_path: Path, nodes: TwoNodes, n
     run.send_signal(number)
     run.communicate(timeout=60)
     assert run.returncode == code
-    until = time.monotonic() + (40 if number == signal.SIGKILL else 0)
-    while nodes.far_servers() or of_booters():
-        assert time.monotonic() < until
-        time.sleep(0.1)
+    wait_until(lambda: not (nodes.far_servers() or of_booters()), within_s=40 if number == signal.SIGKILL else 0)
 
 
 @SLOW
