@@ -130,14 +130,18 @@ def boots_in_turns(
             left = records.left(spec, phase, round_, pair + 1, counted, again=again)
             if left:
                 trial = Trial(runtime=spec, workload=left[0])
-                taken = _turns_taken(records, trial, round_, phase) - again
+                taken = _turns_taken(records, trial, round_, phase, again)
                 turn = next(turn for turn in count(turns.start) if turn not in taken)
                 yield pair, BootPlan(spec, tuple(left), phase, describe(records, spec), turn=turn)
 
 
-def _turns_taken(records: StudyRecords, trial: Trial, round_: int, phase: Phase) -> set[int | None]:
-    """The turns that have a boot. If the record of an earlier turn was lost, the next boot takes that turn."""
-    taken = {record.turn for record in records.settled(trial, phase, round_)}
+def _turns_taken(
+    records: StudyRecords, trial: Trial, round_: int, phase: Phase, again: frozenset[int]
+) -> set[int | None]:
+    """The turns that have a boot, or have one under way; of those that begin `again`, only the latter. If the record of an earlier turn
+    was lost, the next boot takes that turn.
+    """
+    taken = {record.turn for record in records.settled(trial, phase, round_)} - again
     return taken | {one.turn for one in records.under_way(phase, round_) if one.trial == trial.id}
 
 

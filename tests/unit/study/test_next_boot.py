@@ -283,7 +283,10 @@ def test_half_a_boot_is_left_of_an_interrupted_setting(tmp_path) -> None:
 
 def book(ledger: StudyRecords, step: BootPlan) -> StudyRecords:
     """The ledger of another process while the step is under way."""
-    trials = [ReservedTrial(trial=errand.trial.id, occasion=errand.occasion) for errand in step.trials(ledger, 0)]
+    trials = [
+        ReservedTrial(trial=errand.trial.id, occasion=errand.occasion, turn=errand.turn)
+        for errand in step.trials(ledger, 0)
+    ]
     booking = BootReservation(spec=step.spec, phase=step.phase, round=0, trials=tuple(trials))
     return StudyRecords(ledger.config, ENVIRONMENT.fingerprint, ledger.records, (*ledger.reservations, booking))
 
@@ -516,6 +519,34 @@ def test_a_pair_that_a_change_of_machines_cuts_in_two_begins_again(config: Study
     verdict = next(one for one in judge(ledger, best.spec, 0).verdicts if one.workload == "one")
     assert (verdict.n_base, verdict.n_candidate) == (3, 3)
     assert verdict.effect == pytest.approx(120 / 50 - 1)
+
+
+@pytest.mark.parametrize("first_to_end", [0, 1])
+def test_lanes_that_begin_a_pair_again_begin_it_once(config: StudyConfig, first_to_end: int) -> None:
+    config = config.model_copy(update={"budget": config.budget.model_copy(update={"confirm_boots": 3})})
+    ledger, best = searched_on_a(config)
+    confirm_on(ledger, best.spec, "a", 1)
+    on_machine(ledger, "b")
+
+    def taken(*under_way: BootPlan) -> BootPlan:
+        seen = ledger
+        for step in under_way:
+            seen = on_machine(book(seen, step), "b")
+        step = next_confirm_boot(seen, 0, best.spec)
+        assert step is not None
+        return step
+
+    default = taken()
+    other = taken(default)
+    third = taken(default, other)
+    fourth = taken(default, other, third)
+    begun = [(step.label, step.turn) for step in (default, other, third, fourth)]
+    assert begun == [("default", 0), (best.label, 0), (best.label, 1), ("default", 1)]
+    ends, stays = [(default, other), (other, default)][first_to_end]
+    take_on(ledger, ends, "b", 100.0)
+    fifth = taken(stays, third, fourth)
+    assert (fifth.label, fifth.turn) == ("default", 2)
+    assert (taken(stays, third, fourth, fifth).label, taken(stays, third, fourth, fifth).turn) == (best.label, 2)
 
 
 def test_a_whole_pair_of_another_machine_stays(config: StudyConfig) -> None:
