@@ -19,7 +19,6 @@ from dsabench.model.bottleneck import LIMIT_NAMES
 from dsabench.model.space import base_assignment
 from dsabench.model.study import Axis, Objective
 from dsabench.model.verdict import BOOTS_MIN
-from dsabench.model.workload import Workload
 from dsabench.reporting.numbers import show_count, show_dollars, show_duration
 from dsabench.study.forecast import gate_lines
 from dsabench.study.memory import REMEMBERED
@@ -96,7 +95,7 @@ def _facts_table(dry_run: DryRun) -> Table:
     )
     add("memory", _memory_lines(dry_run))
     add("objective", [_objective(config.objective), *_not_proposed(config)])
-    add("loads", map(_load, config.workloads))
+    add("loads", (load.in_words for load in config.workloads))
     add("at the end", [_end(config)])
     return table
 
@@ -155,22 +154,6 @@ def _not_proposed(config: StudyConfig) -> Iterator[str]:
     if config.objective.numerics == "same":
         values = ", ".join(f"{knob}={value}" for rule in apart for knob, value in rule.items()) or "no value of an axis"
         yield f"same numerics as the default: {values} {'is' if len(apart) < 2 else 'are'} measured only where `first` lists it, and cannot win"
-
-
-def _load(workload: Workload) -> str:
-    """Such as `c4: 32 prompts of random-ids, 512 tokens in, 32 out, 4 at once`."""
-    rate = None if workload.request_rate is None else f"{workload.request_rate:g} a second ({workload.arrivals})"
-    at_once = None if workload.max_concurrency is None else f"{workload.max_concurrency} at once"
-    lengths = [
-        None if tokens is None else f"{tokens} {word}"
-        for tokens, word in ((workload.input_len, "tokens in"), (workload.output_len, "tokens out"))
-    ]
-    parts = [f"{workload.num_prompts} prompts of {workload.dataset}", *lengths, rate, at_once]
-    if workload.capacity is not None:
-        parts.append(f"the highest of them that meets the SLO, from {workload.capacity.lowest:g} on")
-    if workload.dataset_split is not None:
-        parts.append("other prompts to confirm")
-    return f"{workload.name}: {', '.join(part for part in parts if part)}"
 
 
 def _end(config: StudyConfig) -> str:

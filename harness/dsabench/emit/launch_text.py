@@ -36,7 +36,9 @@ def _section(table: TunedTable) -> Iterator[str]:
         yield f"\nDP attention divides {' and '.join(name for name in DIVIDED if name in rule.settings)} among its {groups} groups."
     if evidence.ci_low is not None and evidence.ci_high is not None:
         boots = f"{evidence.n or '?'} boots a side, in turns"
-        yield f"\nEffect: {evidence.metric} {evidence.ci_low:+.1%} to {evidence.ci_high:+.1%} ({boots}; 95 % or more)."
+        interval = f"{evidence.ci_low:+.1%} to {evidence.ci_high:+.1%}"
+        told = interval if evidence.effect is None else f"{evidence.effect:+.1%} ({interval})"
+        yield f"\nEffect: {evidence.metric} {told}, {boots}; the interval has 95 % or more."
     yield "\nAccuracy:\n"
     yield from accuracy_of(table)
     yield "\nMeasure it again:\n"

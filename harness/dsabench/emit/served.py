@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from dsabench.model.record import Record, Trial
-from dsabench.model.runtime import RANDOM_WEIGHTS, SIMULATED
+from dsabench.model.runtime import LANES, RANDOM_WEIGHTS, SIMULATED
 
 
 def served_lines(records: Iterable[Record]) -> list[str]:
@@ -35,6 +35,8 @@ def _lines(record: Record, trial: Trial) -> Iterator[str]:
         )
     if trial.runtime.knobs.get("cuda_graph") is False:
         yield f"{record.study}: without CUDA graphs, so that the host's share of a step is larger than in service."
+    if (lanes := next((label for label in record.labels if label.endswith(LANES)), None)) is not None:
+        yield f"Measured as {lanes} of one host, which share its memory bandwidth, PCIe and power."
     if RANDOM_WEIGHTS in record.labels:
         yield "Random weights: these are speeds, nothing of them says anything on accuracy."
     if SIMULATED in record.labels:

@@ -69,6 +69,8 @@ class RuntimeSpec(Value):
 
 RANDOM_WEIGHTS = "random weights"
 """Speeds are valid for these shapes. Outputs and accuracy mean nothing."""
+LANES = " lanes"
+"""How the label of a server on a share of the machine ends: `one of 4 lanes`."""
 SIMULATED = "simulated"
 """Something that depends on real weights was fixed (accept length) or came from random weights (HiSparse's hit rate).
 """

@@ -186,6 +186,8 @@ class TableEvidence(Value):
     """The same for the rule that the runtime ships."""
     gains: ShapeGains | None = None
     """Of a table that was fitted to kernel times."""
+    effect: float | None = None
+    """The gain over the default, relative, of a table that comes from a sweep: under the workload where it is least."""
     ci_low: float | None = None
     ci_high: float | None = None
     """Upper end of the interval of the gain over the shipped rule, relative, of a table that comes from a sweep. It has the level of

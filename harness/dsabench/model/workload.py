@@ -165,6 +165,22 @@ class Workload(Value):
         """What a search for the capacity varies."""
         return "max_concurrency" if self.request_rate is None else "request_rate"
 
+    @property
+    def in_words(self) -> str:
+        """Such as `c4: 32 prompts of random-ids, 512 tokens in, 32 out, 4 at once`."""
+        rate = None if self.request_rate is None else f"{self.request_rate:g} a second ({self.arrivals})"
+        at_once = None if self.max_concurrency is None else f"{self.max_concurrency} at once"
+        lengths = [
+            None if tokens is None else f"{tokens} {word}"
+            for tokens, word in ((self.input_len, "tokens in"), (self.output_len, "tokens out"))
+        ]
+        parts = [f"{self.num_prompts} prompts of {self.dataset}", *lengths, rate, at_once]
+        if self.capacity is not None:
+            parts.append(f"the highest of them that meets the SLO, from {self.capacity.lowest:g} on")
+        if self.dataset_split is not None:
+            parts.append("other prompts to confirm")
+        return f"{self.name}: {', '.join(part for part in parts if part)}"
+
     def at_load(self, load: float) -> Workload:
         """One probe of a search for the capacity."""
         given = round(load) if self.load_key == "max_concurrency" else load

@@ -17,6 +17,7 @@ from dsabench.machine.environment import collect_environment, visible_gpus
 from dsabench.model.environment import Environment, RuntimeIdentity
 from dsabench.model.record import Record
 from dsabench.model.runtime import (
+    LANES,
     Annotate,
     ForecastMemory,
     Refuse,
@@ -282,7 +283,7 @@ async def lane_of(context: StudyContext) -> StudyContext:
         raise InputError(
             "this lane's share has other hardware than the first one, so their measurements cannot be compared"
         )
-    label = f"one of {context.limits.lanes} lanes"
+    label = f"one of {context.limits.lanes}{LANES}"
     return replace(
         context, environment=environment, journal=Journal(context.folder), shares=(), labels=(label,), cpu_before=None
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Literal
@@ -108,14 +108,34 @@ def evidence_of(config: StudyConfig, result: StudyResult, conditions: Sequence[s
         label="simulated" if simulated else "measured",
         versions=versions,
         samples_sha256=digest("\n".join(canonical_json(record) for record in result.records)),
+        effect=weakest.effect,
         ci_low=weakest.ci_low,
         ci_high=weakest.ci_high,
         metric=config.objective.metric,
         n=weakest.n_candidate,
         gates=gates_of(config, result),
         command=command,
-        conditions=(*conditions, *(f"workload {one.workload}" for one in verdicts)),
+        conditions=(*conditions, *_loads_in_words(config, verdicts, result.records)),
     )
+
+
+def _loads_in_words(config: StudyConfig, verdicts: Sequence[Verdict], records: Sequence[Record]) -> Iterator[str]:
+    """The judged loads; of those whose dataset has lengths of its own, the mean lengths that were sent."""
+    loads = {load.name: load for load in config.workloads}
+    for verdict in verdicts:
+        load = loads[verdict.workload]
+        sums = dict.fromkeys(("completed", "input_tokens", "output_tokens"), 0.0)
+        for record in records:
+            if isinstance(record.trial, Trial) and record.trial.workload.name == load.name:
+                measured = record.outcome.metrics if isinstance(record.outcome, Measured) else {}
+                sums = {
+                    name: total + (measured[name].value if name in measured else 0.0) for name, total in sums.items()
+                }
+        means = [
+            f"{sums[name] / sums['completed']:,.0f}" for name in ("input_tokens", "output_tokens") if sums["completed"]
+        ]
+        own = f", on average {' tokens in and '.join(means)} out" if means and load.input_len is None else ""
+        yield f"workload {load.in_words}{own}"
 
 
 def gates_of(config: StudyConfig, result: StudyResult) -> tuple[GateEvidence, ...]:

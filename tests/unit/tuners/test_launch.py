@@ -48,7 +48,7 @@ def result_of(config: StudyConfig, word: str = "better", **knobs) -> StudyResult
         ci_low=low, ci_high=high,
     )  # fmt: skip
     part = {"gpus": 8, "dp": 8, "ep": 8, "of_layers": 61, "layers": 61}
-    told = {"resolved": {"dsabench": {"slice": part}}, "labels": ("random weights",)}
+    told = {"resolved": {"dsabench": {"slice": part}}, "labels": ("random weights", "one of 4 lanes")}
     records = tuple(
         make_record(spec=one, workload=config.workloads[0]).model_copy(update=told) for one in (config.default, spec)
     )
@@ -149,7 +149,14 @@ def test_the_text_says_the_conditions_first_and_what_to_ask_for(rank: StudyConfi
     assert "- Random weights: these are speeds" in text
     assert "| chunked_prefill_size | 1024 | 8192 | 65536 |" in text
     assert "DP attention divides chunked_prefill_size and max_running_requests among its 8 groups." in text
-    assert "capacity_req_s +21.0% to +40.0% (5 boots a side, in turns; 95 % or more)" in text
+    assert (
+        "Effect: capacity_req_s +30.0% (+21.0% to +40.0%), 5 boots a side, in turns; the interval has 95 % or more."
+        in text
+    )
+    assert "- Measured as one of 4 lanes of one host" in text
+    assert (
+        "- workload mix: 32 prompts of mooncake, 2 a second (poisson), the highest of them that meets the SLO" in text
+    )
     assert "mix: the highest load under which 90% of the requests have TTFT ≤ 3000 ms and TPOT ≤ 50 ms" in text
     file = write_table(tmp_path, made)
     assert run(["emit", str(file), "--as", "text", "--out", str(tmp_path / "words"), "--json"]) == 0
