@@ -170,6 +170,13 @@ class StudyOptions:
         str | None,
         typer.Option(metavar="URL", help="Mirror the search for optuna-dashboard, such as sqlite:///study.db."),
     ] = None
+    shared: Annotated[
+        bool,
+        typer.Option(
+            "--shared",
+            help="Measure together with other machines that run this with the same --optuna-storage (PostgreSQL).",
+        ),
+    ] = False
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout; progress on stderr.")] = False
 
     def study(self, config: StudyConfig | None = None) -> Study:
@@ -184,6 +191,8 @@ class StudyOptions:
         against = [flag for flag, given in (("--again", self.again), ("--dry-run", self.dry_run)) if given]
         if self.conclude and against:
             raise InputError(f"--conclude and {against[0]} exclude each other: --conclude uses only existing records")
+        if self.shared and not (self.optuna_storage or "").startswith("postgresql"):
+            raise InputError("--shared goes with --optuna-storage postgresql+psycopg2://USER@HOST/DB")
         if self.ray_address is not None and self.executor != "ray":
             raise InputError("--ray-address goes with --executor ray")
         return Study.from_config(
@@ -193,6 +202,7 @@ class StudyOptions:
             again=self.again,
             launch_env=self.launch_env or (),
             launch_args=self.launch_arg or (),
+            shared_in=self.optuna_storage if self.shared else None,
             **self.limits(),
         )
 
@@ -286,7 +296,7 @@ def run_study(options: StudyOptions, study: Study) -> StudyResult:
     if options.optuna_storage is not None:
         from dsabench.study.optuna_mirror import OptunaMirror
 
-        progress = OptunaMirror(progress, study.config, study.folder, options.optuna_storage)
+        progress = OptunaMirror(progress, study.config, study.folder, options.optuna_storage, shared=options.shared)
     journal = Journal(study.folder)
     before = len(journal.read().records)
 

@@ -86,6 +86,10 @@ class Journal:
         except OSError as error:
             raise StoreError(f"{self.path}: {error.strerror}: the record was not written") from error
 
+    def reopened(self) -> Journal:
+        """The same, for another process."""
+        return Journal(self.path.parent)
+
     def _follow(self, descriptor: int, end: int) -> None:
         """Parse what was added since the last call, or everything if the file became shorter."""
         if end < self._end:

@@ -18,6 +18,7 @@ from dsabench.model.study import Assignment
 from dsabench.model.study_result import AccuracyRefusal
 from dsabench.model.value import Value
 from dsabench.model.workload import Workload
+from dsabench.results.machines import machine_name
 
 T = TypeVar("T")
 
@@ -261,8 +262,8 @@ class StudyRecords:
         *,
         again: Container[int | None] = (),
     ) -> list[Workload]:
-        """The missing workloads that no other process has reserved; of a confirmation, among the boots of these turns, without those
-        that begin `again`.
+        """The missing workloads that no other process has reserved; of a confirmation, among the boots of these turns, those that begin
+        `again` only with what was measured here.
         """
         under_way = [
             one for one in self.under_way(phase, round_) if turns is None or one.turn is None or one.turn in turns
@@ -273,13 +274,17 @@ class StudyRecords:
             found = settled[workload.name]
             if turns is not None:  # old records have no turn; theirs is their place
                 found = tuple(r for place, r in enumerate(found) if (place if r.turn is None else r.turn) in turns)
-            found = tuple(record for record in found if record.turn not in again)
+            found = tuple(record for record in found if self.counts(record, again))
             if not under_way:
                 return len(found)
             trial, turns_had = Trial(runtime=spec, workload=workload).id, {record.turn for record in found} - {None}
             return len(found) + sum(one.trial == trial and one.turn not in turns_had for one in under_way)
 
         return [workload for workload in self.config.workloads_of(phase) if had(workload) < boots]
+
+    def counts(self, record: Record, again: Container[int | None]) -> bool:
+        """Whether it need not be measured again: its turn does not begin `again`, or it is of this machine."""
+        return record.turn not in again or machine_name(record.environment) == self.machine
 
     def under_way(self, phase: Phase, round_: int) -> list[ReservedTrial]:
         """Reserved trials without a record."""

@@ -285,7 +285,12 @@ async def lane_of(context: StudyContext) -> StudyContext:
         )
     label = f"one of {context.limits.lanes}{LANES}"
     return replace(
-        context, environment=environment, journal=Journal(context.folder), shares=(), labels=(label,), cpu_before=None
+        context,
+        environment=environment,
+        journal=context.journal.reopened(),
+        shares=(),
+        labels=(label,),
+        cpu_before=None,
     )
 
 
@@ -378,7 +383,7 @@ def machine_of(context: StudyContext, environment: Environment) -> StudyContext:
     return replace(
         context,
         environment=environment,
-        journal=Journal(context.folder),
+        journal=context.journal.reopened(),
         labels=labels,
         cpu_before=None,
         known=KnownRecords(),

@@ -6,7 +6,7 @@ The choice depends on the records alone, so an interrupted study continues where
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count, product
@@ -138,29 +138,29 @@ def boots_in_turns(
 def _turns_taken(
     records: StudyRecords, trial: Trial, round_: int, phase: Phase, again: frozenset[int]
 ) -> set[int | None]:
-    """The turns that have a boot, or have one under way; of those that begin `again`, only the latter. If the record of an earlier turn
-    was lost, the next boot takes that turn.
+    """The turns that have a boot, or have one under way; of those that begin `again`, one here. If the record of an earlier turn was
+    lost, the next boot takes that turn.
     """
-    taken = {record.turn for record in records.settled(trial, phase, round_)} - again
+    taken = {record.turn for record in records.settled(trial, phase, round_) if records.counts(record, again)}
     return taken | {one.turn for one in records.under_way(phase, round_) if one.trial == trial.id}
 
 
 def _left_elsewhere(
     records: StudyRecords, round_: int, phase: Phase, specs: Sequence[RuntimeSpec], turns: range
 ) -> frozenset[int]:
-    """Turns that began on another machine and lack a side: they begin again here, since the boots of a turn are compared."""
+    """Turns that other machines have begun and none has completed: they begin again here, since the boots of a turn are compared."""
     if records.machine is None:
         return frozenset()
-    machines, had = defaultdict[int, set[str]](set), defaultdict[int, int](int)
+    of_turn = defaultdict[int, Counter[str]](Counter)
     workloads = records.config.workloads_of(phase)
     for spec, workload in product(specs, workloads):
-        of_turn = {one.turn: one for one in records.settled(Trial(runtime=spec, workload=workload), phase, round_)}
-        for turn in turns:
-            if (record := of_turn.get(turn)) is not None:
-                machines[turn].add(machine_name(record.environment))
-                had[turn] += 1
+        for record in records.settled(Trial(runtime=spec, workload=workload), phase, round_):
+            if record.turn is not None and record.turn in turns:
+                of_turn[record.turn][machine_name(record.environment)] += 1
     wanted = len(specs) * len(workloads)
-    return frozenset(turn for turn in turns if 0 < had[turn] < wanted and records.machine not in machines[turn])
+    return frozenset(
+        turn for turn, had in of_turn.items() if set(had) != {records.machine} and max(had.values()) < wanted
+    )
 
 
 def final_choice(finalists: Sequence[Finalist]) -> Finalist | None:

@@ -6,11 +6,12 @@ Nothing is read back from there: the journal stays the only truth, and the mirro
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from dsabench.config.specs import StudyConfig
-from dsabench.errors import InputError
+from dsabench.errors import InputError, StoreError
 from dsabench.model.numerics import changed_numerics
 from dsabench.model.record import Record
 from dsabench.model.space import canonical
@@ -22,6 +23,7 @@ from dsabench.study.context import add_refusals
 from dsabench.study.next_boot import BootPlan
 from dsabench.study.plan import StudyPlan
 from dsabench.study.session import PlannedTrial, StudyObserver
+from dsabench.study.shared import SharedStudy
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -33,8 +35,11 @@ _SPEC = "spec"
 class OptunaMirror(StudyObserver):
     """Pass everything on to another observer, and copy each completely searched setting to Optuna as a trial."""
 
-    def __init__(self, inner: StudyObserver, config: StudyConfig, folder: Path, url: str) -> None:
-        """`url` is a storage such as `sqlite:///study.db`; it is opened at once, so that a wrong one fails before a boot.
+    def __init__(
+        self, inner: StudyObserver, config: StudyConfig, folder: Path, url: str, *, shared: bool = False
+    ) -> None:
+        """`url` is a storage such as `sqlite:///study.db`; it is opened at once, so that a wrong one fails before a boot. `shared`: other
+        machines copy the same study.
 
         Raises:
             InputError: the storage cannot be opened.
@@ -42,7 +47,10 @@ class OptunaMirror(StudyObserver):
         """
         self._inner, self._config, self._url = inner, config, url
         self._journal = Journal(folder)
-        self._study()
+        self._shared = SharedStudy(url, config.name, "mirror") if shared else None
+        self._is_gone = False
+        with self._turn():  # Optuna makes its tables without a lock
+            self._study()
 
     def __enter__(self) -> Self:
         self._inner.__enter__()
@@ -83,12 +91,32 @@ class OptunaMirror(StudyObserver):
         """Pass it on, and copy what is complete now."""
         self._inner.record_written(record)
         if record.phase == "search" or (record.phase == "gate" and self._config.gates_of_settings):
-            self._copy(record)
+            self._try_to_copy(record)
 
     def for_lane(self, number: int) -> StudyObserver:
         """One lane copies for all, so that no trial is copied twice."""
         inner = self._inner.for_lane(number)
-        return OptunaMirror(inner, self._config, self._journal.path.parent, self._url) if number == 1 else inner
+        if number > 1:
+            return inner
+        folder, shared = self._journal.path.parent, self._shared is not None
+        return OptunaMirror(inner, self._config, folder, self._url, shared=shared)
+
+    def _try_to_copy(self, record: Record) -> None:
+        """A storage that is gone costs the mirror, not the study."""
+        from optuna.exceptions import OptunaError  # noqa: PLC0415
+        from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
+
+        if self._is_gone:
+            return
+        try:
+            with self._turn():
+                self._copy(record)
+        except (InputError, StoreError, OptunaError, SQLAlchemyError) as error:
+            self._is_gone = True
+            self.note(f"warning: --optuna-storage: the mirror ends here: {' '.join(str(error).split())[:200]}")
+
+    def _turn(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._shared is None else self._shared.turn()
 
     def _study(self) -> Study:
         import optuna  # noqa: PLC0415  (a second of start that most runs do without)

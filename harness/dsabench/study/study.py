@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -52,6 +52,7 @@ from dsabench.study.next_boot import (
 from dsabench.study.plan import DryRun, has_next_boot, make_dry_run
 from dsabench.study.proposers import PROPOSERS, make_proposer
 from dsabench.study.session import SILENT, StudyObserver, TrialSession, open_session
+from dsabench.study.shared import SharedJournal, SharedStudy
 from dsabench.study.space_check import refuse_unprovable
 from dsabench.study.verdict import conclude
 from dsabench.study.worker import BootWorker, Reservations, WhyStop
@@ -70,6 +71,8 @@ class Study:
     """Number of servers that run at the same time. Each gets an equal share of the GPUs and cores."""
     again: bool = False
     """Start a new round, which measures everything once more."""
+    shared_in: str | None = None
+    """URL of the PostgreSQL database through which several machines measure it."""
 
     @classmethod
     def from_config(
@@ -89,6 +92,7 @@ class Study:
         seed: int | None = None,
         launch_env: Sequence[str] = (),
         launch_args: Sequence[str] = (),
+        shared_in: str | None = None,
     ) -> Study:
         """Load a study.
 
@@ -107,6 +111,7 @@ class Study:
             seed: replaces its seed.
             launch_env: NAME=VALUE pairs that are added to `runtime.launch.env`.
             launch_args: NAME=VALUE pairs that are added to `runtime.base.args`.
+            shared_in: URL of the PostgreSQL database through which several machines measure it.
 
         Raises:
             InputError: there is no such config, it has a mistake, or the limits leave no boot for the search.
@@ -119,7 +124,8 @@ class Study:
         limited = _with_proposer(limited, proposer, seed)
         whole = with_launch_env(limited, launch_env)
         whole = whole.model_copy(update={"runtime": with_args(whole.runtime, launch_args)})
-        return cls(whole, Path("results") / whole.name if results is None else Path(results), lanes, again)
+        folder = Path("results") / whole.name if results is None else Path(results)
+        return cls(whole, folder, lanes, again, shared_in)
 
     def plan(self, observer: StudyObserver = SILENT) -> DryRun:
         """Plan a run and estimate its cost. Starts nothing and needs no installed runtime."""
@@ -143,14 +149,16 @@ class Study:
         self._check()
         stop_at_any_signal()
         opened = run_loop(self._open(observer))
-        with claim_folder(self.folder):
+        with claim_folder(self.folder), self._joined(opened) as joined:
             try:
-                context = with_journal(opened, observer, again=self.again)
+                context = with_journal(joined, observer, again=self.again)
                 with observer:
                     if context.shares and has_next_boot(context.records(), context.limits):
                         # Open the gate first: if its questions are missing, that must fail now and not after hours of
                         # boots.
                         run_loop(_gate_of(context, context.session(observer)))
+                        if isinstance(context.journal, SharedJournal):
+                            context.journal.shared.close()
                         run_lanes(context, partial(measure, with_gate=False), observer)
                     return run_loop(_measure_all(context, observer))
             finally:
@@ -177,9 +185,9 @@ class Study:
         async with cluster.machines(self.config, needs, observer) as machines:
             lanes, first = len(machines), machines[0].environment
             opened = await open_context(self.config, self.folder, observer, lanes=lanes, elsewhere=first)
-            with claim_folder(self.folder):
+            with claim_folder(self.folder), self._joined(opened) as joined:
                 try:
-                    context = with_journal(opened, observer, again=self.again)
+                    context = with_journal(joined, observer, again=self.again)
                     await _gate_of(context, context.session(SILENT))  # missing questions must fail now
                     with observer:
                         return await _measure_on(machines, context, observer)
@@ -199,10 +207,10 @@ class Study:
             raise InputError("lanes are separate processes, which a running event loop cannot start: use Study.run")
         self._check()
         opened = await self._open(observer)
-        with claim_folder(self.folder):
+        with claim_folder(self.folder), self._joined(opened) as joined:
             try:
                 with observer:
-                    return await _measure_all(with_journal(opened, observer, again=self.again), observer)
+                    return await _measure_all(with_journal(joined, observer, again=self.again), observer)
             finally:
                 Reservations(self.folder).remove()
 
@@ -218,6 +226,24 @@ class Study:
 
     async def _open(self, observer: StudyObserver, *, for_plan: bool = False) -> StudyContext:
         return await open_context(self.config, self.folder, observer, lanes=self.lanes, for_plan=for_plan)
+
+    @contextmanager
+    def _joined(self, context: StudyContext) -> Iterator[StudyContext]:
+        """With what other machines have measured of it, where it is shared. A run must hold the claim of the folder.
+
+        Raises:
+            InputError: the storage cannot be opened, or the journal has records in the places of others.
+            StoreError: a record cannot be written.
+
+        """
+        if self.shared_in is None:
+            yield context
+            return
+        shared = SharedStudy(self.shared_in, self.config.name, context.environment.fingerprint)
+        try:
+            yield replace(context, journal=shared.join(self.folder))
+        finally:
+            shared.close()
 
     def _check(self) -> None:
         refuse_unprovable(self.config.objective, self.config.workloads)
@@ -281,6 +307,7 @@ async def measure(
         gate = whole if with_gate else None
 
         stopped = await _search(worker, context, whole)
+        await worker.wait_to_confirm()
         await _complete_scores(worker, context, gate)
 
         # Best setting and baseline boot in turns, so that a drift of the machine hits both. If the gate refuses the

@@ -22,6 +22,7 @@ from dsabench.config.runtime_kinds import boot_of
 from dsabench.errors import StoreError
 from dsabench.model.record import Phase
 from dsabench.model.runtime import RuntimeSpec
+from dsabench.results.machines import machine_name
 from dsabench.results.study_records import BootReservation, ReservedTrial, StudyRecords
 from dsabench.runtimes.protocol import Server
 from dsabench.study.budget import RunLimits
@@ -30,9 +31,11 @@ from dsabench.study.machines import EvalsOfBoot, Machine
 from dsabench.study.next_boot import BootPlan
 from dsabench.study.plan import make_plan
 from dsabench.study.session import PlannedTrial, TrialSession
+from dsabench.study.shared import SharedJournal, SharedReservations
 from dsabench.study.trial import record_refusal, run_boot
 
 FOLDER = ".sweep.lanes"
+_CONFIRM_S = 2.0
 _TURN_S = 0.3
 """Seconds between two checks of what the other workers have finished."""
 
@@ -137,7 +140,12 @@ class BootWorker:
     ) -> None:
         """`number` tells apart the workers of this process."""
         self._session, self._context, self._machine = session, context, machine
-        self._reservations = Reservations(context.folder, number)
+        self._shared = context.journal.shared if isinstance(context.journal, SharedJournal) else None
+        self._reservations: Reservations | SharedReservations = (
+            SharedReservations(context.journal)
+            if isinstance(context.journal, SharedJournal)
+            else Reservations(context.folder, number)
+        )
 
     def look(self) -> StudyRecords:
         """Read the records, and what other processes have under way."""
@@ -169,6 +177,20 @@ class BootWorker:
             if not any(one.phase == phase and one.round == limits.round for one in records.reservations):
                 return reason
             await asyncio.sleep(_TURN_S)
+
+    async def wait_to_confirm(self) -> None:
+        """Of a study that several machines measure, one confirms: wait until it is this one, or the time is up."""
+        limits = self._context.limits
+        if self._shared is None or limits.closed is not None:
+            return
+        time_s, told = limits.budget.time_s, False
+        while not self._shared.may_confirm(machine_name(self._context.environment)):
+            if time_s is not None and limits.elapsed_s >= time_s:
+                return
+            if not told:
+                self._session.observer.note("another machine confirms; waiting for what it finds")
+            told = True
+            await asyncio.sleep(_CONFIRM_S)
 
     def _go_on(
         self, held: ExitStack, running: RuntimeSpec, choosers: Sequence[NextBoot], unless: WhyStop

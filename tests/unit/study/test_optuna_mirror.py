@@ -63,3 +63,21 @@ def test_a_storage_that_cannot_be_opened_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--optuna-storage: the storage cannot be opened") as caught:
         OptunaMirror(StudyObserver(), config, tmp_path, f"sqlite:///{tmp_path}/no/such/folder/study.db")
     assert "\n" not in str(caught.value)
+
+
+def test_a_storage_that_goes_away_ends_the_mirror_and_not_the_study(tmp_path: Path) -> None:
+    config, notes = load_study(tmp_path, STUDY), list[str]()
+
+    class Told(StudyObserver):
+        def note(self, text: str) -> None:
+            notes.append(text)
+
+    journal = Journal(tmp_path)
+    with postgres.running() as url:
+        mirror = OptunaMirror(Told(), config, tmp_path, url, shared=True)
+    for workload in config.workloads:
+        record = make_record(spec=config.default, workload=workload).model_copy(update={"study": config.name})
+        journal.append(record)
+        mirror.record_written(record)
+    (note,) = notes
+    assert note.startswith("warning: --optuna-storage: the mirror ends here: ")
