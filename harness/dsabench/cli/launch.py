@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dsabench.cli.emit import SchedulerForm
-from dsabench.cli.options import LaunchArgs
+from dsabench.cli.options import Executor, LaunchArgs
 
 
 def launch(
@@ -22,6 +22,12 @@ def launch(
     ] = None,
     json_: Annotated[bool, typer.Option("--json", help="A JSON list of {role, node_rank, argv, env}.")] = False,
     launch_arg: LaunchArgs = None,
+    executor: Annotated[
+        Executor, typer.Option(help="Where it runs: here, or on the nodes of a Ray cluster.")
+    ] = "local",
+    ray_address: Annotated[
+        str | None, typer.Option(help="Address of the Ray cluster.", show_default="the cluster of this machine")
+    ] = None,
     emit: Annotated[
         SchedulerForm | None,
         typer.Option(
@@ -40,7 +46,7 @@ def launch(
     Settings that the version lacks, drops or overwrites are named on stderr; illegal ones end with exit code 2 and
     the id of the rule.
     """
-    from dsabench.cli.run_launch import EmittedDeployment, LaunchOptions, emit_deployment, run_launch
+    from dsabench.cli.run_launch import EmittedDeployment, LaunchOptions, emit_deployment, launch_on_ray, run_launch
     from dsabench.errors import InputError
 
     options = LaunchOptions(runtime_version, dry_run=dry_run or emit is not None, as_json=json_, logs=logs)
@@ -50,4 +56,8 @@ def launch(
         raise typer.Exit(emit_deployment(config, options, EmittedDeployment(emit, out, image), launch_arg or ()))
     if out is not None or image is not None:
         raise InputError("--out and --image are for --emit")
+    if ray_address is not None and executor != "ray":
+        raise InputError("--ray-address goes with --executor ray")
+    if executor == "ray":
+        raise typer.Exit(launch_on_ray(config, options, launch_arg or (), ray_address))
     raise typer.Exit(run_launch(config, options, launch_arg or ()))

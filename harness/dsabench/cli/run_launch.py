@@ -59,6 +59,17 @@ def run_launch(name: str, options: LaunchOptions, launch_args: Sequence[str]) ->
     return launch(options, make_runtime(config), config.spec({}))
 
 
+def launch_on_ray(name: str, options: LaunchOptions, launch_args: Sequence[str], address: str | None) -> int:
+    """Run a config or recipe on the nodes of a Ray cluster; returns the exit code."""
+    from dsabench.distributed.ray_launch import on_nodes
+
+    if options.dry_run:
+        raise InputError("--executor ray runs it: Ray chooses the nodes that --dry-run would have to name")
+    config = with_args(load_launch(name), launch_args)
+    with on_nodes(config, address, _say) as there:
+        return launch(options, make_runtime(there), there.spec({}))
+
+
 def emit_deployment(name: str, options: LaunchOptions, wanted: EmittedDeployment, launch_args: Sequence[str]) -> int:
     """Print the files of a scheduler that runs a config or recipe, or write them; returns the exit code."""
     from dsabench.emit.deployment import Wanted, deployment_of

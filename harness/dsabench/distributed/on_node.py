@@ -1,7 +1,7 @@
 """Runs a command on another node of a Ray cluster as `ssh HOST` does: stdin, output and exit code are those of the command.
 
 Run by path, with Ray and the standard library alone: `python -P on_node.py PLACEMENT HOST WORDS…`. PLACEMENT is one line of JSON with the
-fields of `placement.Placement`. On its own host the command takes the place of this process. Elsewhere an actor starts it, which is of this program's
+fields of `placement.Placement`. Beside a booter the command takes the place of this process. Elsewhere an actor starts it, which is of this program's
 job: however this program ends, Ray ends the actor with it, and the end of a pipe tells the keeper over there to stop the server.
 """
 
@@ -78,7 +78,7 @@ def main(argv: Sequence[str]) -> int:
     """Return the exit code of the command."""
     placement, host, words = json.loads(argv[0]), argv[1], list(argv[2:])
     hosts: list[str] = placement["hosts"]
-    if host in {hosts[0], _LOOPBACK}:
+    if host == _LOOPBACK or (placement["has_gpus"] and host == hosts[0]):
         os.execvp(words[0], words)  # noqa: S606 - no shell is the point
     import ray  # noqa: PLC0415  (a second of start)
     from ray.exceptions import RayError  # noqa: PLC0415
@@ -105,7 +105,7 @@ def _hands(ray: Any, placement: dict[str, Any], index: int, words: Sequence[str]
     ray.init(
         address=placement["address"],
         namespace=placement["namespace"],
-        _node_ip_address=placement["hosts"][0],
+        _node_ip_address=placement["starter"],
         logging_level="ERROR",
         log_to_driver=False,
     )

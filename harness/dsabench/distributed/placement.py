@@ -1,4 +1,4 @@
-"""Where the processes of a deployment of several machines stand on a Ray cluster: a bundle of a placement group each."""
+"""Where the processes of a deployment stand on a Ray cluster: a bundle of a placement group for each of its machines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dsabench.config.specs import RuntimeConfig
-from dsabench.model.topology import ROUTER, RoleHosts
+from dsabench.model.topology import ROUTER, SINGLE, RoleHosts
 from dsabench.model.value import Value
 from dsabench.runtimes.ports import HOST
 
@@ -15,7 +15,7 @@ _CLIENT = Path(__file__).with_name("on_node.py")
 
 
 class Placement(Value):
-    """Reserved machines, in the order in which the topology names them. The booter is on the first, and the router beside it."""
+    """Reserved machines, in the order in which the topology names them."""
 
     address: str
     """`HOST:PORT` of the cluster's head."""
@@ -25,11 +25,14 @@ class Placement(Value):
     hosts: tuple[str, ...]
     gpus: tuple[int, ...]
     """Of each machine."""
+    starter: str
+    """The host whose process starts them all, with the router beside it."""
+    has_gpus: bool
+    """Whether that process is a booter, which has the GPUs of the first machine: what stands there is its own child."""
 
     def launched(self, runtime: RuntimeConfig) -> RuntimeConfig:
-        """The same runtime, started there: what says a machine in `runtime.launch` gives way."""
-        topology = runtime.topology
-        assert topology is not None, "a runtime without one is a single machine's"
+        """The same runtime, started there: what says a machine in `runtime.launch` gives way. The router of a booter is for it alone."""
+        topology = runtime.topology or SINGLE
         sites, first = dict(runtime.launch.sites), 0
         for role in topology.roles:
             count = role.instances * role.nodes
@@ -37,7 +40,8 @@ class Placement(Value):
             sites[role.role] = given.model_copy(update={"hosts": self.hosts[first : first + count], "urls": ()})
             first += count
         if topology.router is not None:
-            sites[ROUTER] = RoleHosts(hosts=(HOST,), bind=HOST)
+            given = RoleHosts() if self.has_gpus else sites.get(ROUTER, RoleHosts())
+            sites[ROUTER] = given.model_copy(update={"hosts": (HOST,), "urls": (), "bind": given.bind or HOST})
         return _launched(runtime, sites, (sys.executable, "-P", str(_CLIENT), self.model_dump_json(), "{host}"))
 
 

@@ -29,7 +29,8 @@ _STORE_BYTES = 200 << 20
 """Of a Ray that is started for one run: records and their samples pass through, one at a time."""
 _TAIL = 8000
 _ANSWER_S = 5.0
-_SILENT_S = 20.0
+SILENT_S = 20.0
+"""How long GPUs may be waited for without a word."""
 _STOP_S = 60.0
 """A server has 20 s from TERM to KILL; then the booter and all that it started are killed."""
 
@@ -52,8 +53,8 @@ class RayCluster:
 
         """
         if self.address is not None:
-            await _require_listener(self.address)
-        ray = _connect(self.address)
+            await require_listener(self.address)
+        ray = connect(self.address)
         try:
             made = await _found(ray, config, needs, observer)
             try:
@@ -76,7 +77,7 @@ async def opened(machine: RayMachine, observer: StudyObserver) -> bool:
     """Open it. Ray keeps an actor waiting, without a word, for as long as others have the GPUs of its node."""
     async with asyncio.TaskGroup() as group:
         opening = group.create_task(machine.open())
-        await asyncio.wait({opening}, timeout=_SILENT_S)
+        await asyncio.wait({opening}, timeout=SILENT_S)
         if not opening.done():
             observer.note(f"{machine.name}: waits for its GPUs")
     return opening.result()
@@ -158,7 +159,7 @@ class RayMachine:
         if self.group is None:
             return
         try:
-            async with asyncio.timeout(_SILENT_S):
+            async with asyncio.timeout(SILENT_S):
                 await asyncio.gather(*_greetings(self.group))
         except TimeoutError as error:
             raise MachineGone(f"{self.name}: a node is gone") from error
@@ -226,8 +227,8 @@ def _write(message: Message, folder: Path) -> None:
             file.write(content)
 
 
-async def _require_listener(address: str) -> None:
-    """Ray itself asks a silent address for minutes, and no interrupt ends that."""
+async def require_listener(address: str) -> None:
+    """Raise InputError where nobody listens. Ray itself asks a silent address for minutes, and no interrupt ends that."""
     host, _, port = address.rpartition(":")
     try:
         async with asyncio.timeout(_ANSWER_S):
@@ -239,7 +240,13 @@ async def _require_listener(address: str) -> None:
         ) from error
 
 
-def _connect(address: str | None) -> Any:
+def connect(address: str | None) -> Any:
+    """The module `ray`, connected.
+
+    Raises:
+        InputError: it is not installed, or no cluster answers.
+
+    """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray  # noqa: PLC0415  (optional, and a second of start)
@@ -264,11 +271,11 @@ def _connect(address: str | None) -> Any:
     return ray
 
 
-def _alive(ray: Any) -> list[dict[str, Any]]:
-    """The node of this process first."""
+def alive(ray: Any) -> list[dict[str, Any]]:
+    """Living nodes. The node of this process first."""
     here = ray.get_runtime_context().get_node_id()
-    alive = [node for node in ray.nodes() if node["Alive"]]
-    return sorted(alive, key=lambda node: (node["NodeID"] != here, node["NodeID"]))
+    living = [node for node in ray.nodes() if node["Alive"]]
+    return sorted(living, key=lambda node: (node["NodeID"] != here, node["NodeID"]))
 
 
 async def _found(ray: Any, config: StudyConfig, needs: Needs, observer: StudyObserver) -> list[RayMachine]:
@@ -285,10 +292,15 @@ async def _found(ray: Any, config: StudyConfig, needs: Needs, observer: StudyObs
         made = await _spread(ray, config, needs.machines, observer)
     if made:
         return made
-    if len(needs.machines) == 1:
-        raise InputError(f"--executor ray: no node of the cluster has {needs.gpus} GPUs")
-    each = ", ".join(map(str, needs.machines))
-    raise InputError(f"--executor ray: the cluster has no {len(needs.machines)} nodes with {each} GPUs")
+    raise too_small((needs.gpus,) if len(needs.machines) == 1 else needs.machines)
+
+
+def too_small(machines: tuple[int, ...]) -> InputError:
+    """The cluster has no nodes with so many GPUs."""
+    if len(machines) == 1:
+        return InputError(f"--executor ray: no node of the cluster has {machines[0]} GPUs")
+    each = ", ".join(map(str, machines))
+    return InputError(f"--executor ray: the cluster has no {len(machines)} nodes with {each} GPUs")
 
 
 async def _spread(
@@ -298,30 +310,42 @@ async def _spread(
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy  # noqa: PLC0415
 
     made = []
-    for nodes in sets_of_nodes(_alive(ray), machines):
-        reserved = f"dsabench-{uuid4().hex}"
-        # The nodes are chosen here: a group that Ray may place anywhere could leave fewer sets than there are.
-        bundles = [
-            {f"node:{node['NodeManagerAddress']}": 0.001} | ({"GPU": gpus} if gpus else {})
-            for node, gpus in zip(nodes, machines, strict=True)
-        ]
-        group = ray.util.placement_group(bundles, strategy="STRICT_SPREAD", name=reserved)
-        hosts = tuple(node["NodeManagerAddress"] for node in nodes)
-        context = ray.get_runtime_context()
-        placement = Placement(
-            address=context.gcs_address, namespace=context.namespace, group=reserved, hosts=hosts, gpus=machines
-        )
+    for nodes in sets_of_nodes(alive(ray), machines):
+        group, placement = reserved(ray, nodes, machines)
         said = (config.runtime.model_dump_json(), 0, 1, str(Path.cwd()), placement.model_dump_json())
         first = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=0)
-        name = f"nodes {', '.join(hosts)}"
+        name = f"nodes {', '.join(placement.hosts)}"
         booter = _booter(ray, name, nodes, said, num_gpus=machines[0], scheduling_strategy=first)
         booter.group = group
         made.append(booter)
     for one in made:
-        if not await asyncio.to_thread(one.group.wait, _SILENT_S):
+        if not await asyncio.to_thread(one.group.wait, SILENT_S):
             observer.note(f"{one.name}: waits for its GPUs")
             await one.group.ready()
     return made
+
+
+def reserved(
+    ray: Any, nodes: Sequence[dict[str, Any]], machines: tuple[int, ...], starter: str | None = None
+) -> tuple[Any, Placement]:
+    """A placement group of these nodes, and what is to be known of it. Without a starter a booter on the first one starts all."""
+    name = f"dsabench-{uuid4().hex}"
+    # The nodes are chosen here: a group that Ray may place anywhere could leave fewer sets than there are.
+    bundles = [
+        {f"node:{node['NodeManagerAddress']}": 0.001} | ({"GPU": gpus} if gpus else {})
+        for node, gpus in zip(nodes, machines, strict=True)
+    ]
+    group = ray.util.placement_group(bundles, strategy="STRICT_SPREAD", name=name)
+    hosts, context = tuple(node["NodeManagerAddress"] for node in nodes), ray.get_runtime_context()
+    return group, Placement(
+        address=context.gcs_address,
+        namespace=context.namespace,
+        group=name,
+        hosts=hosts,
+        gpus=machines,
+        starter=starter or hosts[0],
+        has_gpus=starter is None,
+    )
 
 
 def sets_of_nodes(nodes: Sequence[dict[str, Any]], machines: tuple[int, ...]) -> Iterator[list[dict[str, Any]]]:
@@ -359,7 +383,7 @@ def _machines(ray: Any, config: StudyConfig, gpus: int) -> list[RayMachine]:
     """A booter for every set of GPUs. Those of one host, be they of several nodes, share its cores."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: PLC0415
 
-    nodes = [node for node in _alive(ray) for _ in range(_sets_on(node, gpus))]
+    nodes = [node for node in alive(ray) for _ in range(_sets_on(node, gpus))]
     of = Counter(node["NodeManagerHostname"] for node in nodes)
     made: Counter[str] = Counter()
     found = []
@@ -384,7 +408,7 @@ def _booter(ray: Any, name: str, nodes: Sequence[dict[str, Any]], said: Sequence
     ids = {node["NodeID"] for node in nodes}
 
     def are_alive() -> bool:
-        return ids <= {one["NodeID"] for one in _alive(ray)}
+        return ids <= {one["NodeID"] for one in alive(ray)}
 
     return RayMachine(name, lambda: actor.remote(*said), are_alive)
 

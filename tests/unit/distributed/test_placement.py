@@ -21,7 +21,10 @@ from dsabench.study.context import needs_of
 from dsabench.study.machines import Needs
 
 CONFIGS = Path(__file__).parents[3] / "configs"
-PLACEMENT = Placement(address="10.0.0.1:6379", namespace="n", group="g", hosts=("10.0.0.1", "10.0.0.2"), gpus=(8, 8))
+PLACEMENT = Placement(
+    address="10.0.0.1:6379", namespace="n", group="g", hosts=("10.0.0.1", "10.0.0.2"), gpus=(8, 8),
+    starter="10.0.0.1", has_gpus=True,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(

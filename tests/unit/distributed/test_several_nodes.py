@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -157,3 +158,57 @@ def test_a_lost_node_is_no_fault_of_the_setting(tmp_path: Path) -> None:
     assert isinstance(record.outcome, Failed)
     assert (record.outcome.fault, record.outcome.transient) == ("killed", True)
     assert not of_booters()
+
+
+@SLOW
+@pytest.mark.parametrize(
+    ("config", "words", "number"),
+    [
+        ("h800-2node", "--node-rank 1 --dist-init-addr {head}:", signal.SIGKILL),
+        ("h200-pd", "--disaggregation-mode decode", signal.SIGINT),
+    ],
+)
+def test_a_launch_stands_on_nodes_until_it_ends(
+    tmp_path: Path, nodes: TwoNodes, config: str, words: str, number: int
+) -> None:
+    """Ranks of one server, and two servers with their router; killed, and interrupted."""
+    written = yaml.safe_load(study(tmp_path, config).read_text())
+    file = tmp_path / "launch.yaml"
+    file.write_text(yaml.safe_dump({"name": "launched", "runtime": written["runtime"]}))
+    run = subprocess.Popen(
+        [sys.executable, "-m", "dsabench", "launch", str(file), "--executor", "ray", "--ray-address", nodes.address],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert run.stdout is not None
+    url = run.stdout.readline().strip()
+    assert url, run.communicate()[1]
+    with urllib.request.urlopen(f"{url}/health", timeout=10) as answer:
+        assert answer.status == 200
+    assert any(words.format(head=nodes.head) in one for one in nodes.far_servers())
+    run.send_signal(number)
+    _, err = run.communicate(timeout=60)
+    assert run.returncode == (130 if number == signal.SIGINT else -number), err
+    wait_until(lambda: not nodes.far_servers(), within_s=40 if number == signal.SIGKILL else 0)
+
+
+@SLOW
+def test_a_launch_that_no_nodes_fit_is_one_line(tmp_path: Path, nodes: TwoNodes) -> None:
+    file = tmp_path / "launch.yaml"
+    runtime = {"kind": "sglang", "model": "deepseek-ai/DeepSeek-V3.2", "base": {"tp_size": 16}}
+    file.write_text(yaml.safe_dump({"name": "launched", "runtime": runtime}))
+    words = [
+        sys.executable,
+        "-m",
+        "dsabench",
+        "launch",
+        str(file),
+        "--executor",
+        "ray",
+        "--ray-address",
+        nodes.address,
+    ]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == "error: --executor ray: no node of the cluster has 16 GPUs"

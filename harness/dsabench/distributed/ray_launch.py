@@ -1,0 +1,53 @@
+"""A deployment in the foreground whose servers stand on the nodes of a Ray cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from dsabench.config.specs import RuntimeConfig
+from dsabench.distributed.placement import names_machine
+from dsabench.distributed.ray_cluster import (
+    SILENT_S,
+    alive,
+    connect,
+    require_listener,
+    reserved,
+    sets_of_nodes,
+    too_small,
+)
+from dsabench.runtimes.kinds import make_runtime
+from dsabench.runtimes.plan import machines_of
+from dsabench.signals import run_loop
+
+
+@contextmanager
+def on_nodes(config: RuntimeConfig, address: str | None, say: Callable[[str], None]) -> Iterator[RuntimeConfig]:
+    """The same deployment on nodes of the cluster, one for each of its machines, which it has until this ends. The router is here.
+
+    Raises:
+        InputError: Ray is not installed, the cluster does not answer, or has no such nodes.
+
+    """
+    if address is not None:
+        run_loop(require_listener(address))
+    ray = connect(address)
+    try:
+        spec = config.spec({})
+        each = machines_of(spec)
+        gpus = each if make_runtime(config).gpus(spec) else (0,) * len(each)
+        nodes = next(sets_of_nodes(alive(ray), gpus), None)
+        if nodes is None:
+            raise too_small(gpus)
+        group, placement = reserved(ray, nodes, gpus, ray.util.get_node_ip_address())
+        try:
+            if names_machine(config.launch.command_prefix):
+                say("note: runtime.launch.command_prefix is left out: Ray starts the processes of each node")
+            if not group.wait(SILENT_S):
+                say(f"waits for the GPUs of {', '.join(placement.hosts)}")
+                ray.get(group.ready())
+            yield placement.launched(config)
+        finally:
+            ray.util.remove_placement_group(group)
+    finally:
+        ray.shutdown()
