@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 _TABLES = "table"
-SchedulerForm = Literal["compose", "helm", "k8s", "lws", "slurm"]
+SchedulerForm = Literal["compose", "helm", "k8s", "lws", "ray", "slurm"]
 EmitForm = Literal["command", SchedulerForm, "flags", "text", "plugin", "patch"]
 
 

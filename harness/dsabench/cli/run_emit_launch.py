@@ -13,12 +13,11 @@ from typing import Literal
 import yaml
 
 from dsabench.cli.run_launch import LaunchOptions, checked_setting
-from dsabench.config.knob_types import nested
 from dsabench.config.load import load_launch, load_study
 from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.config.specs import RuntimeConfig, StudyConfig
 from dsabench.emit.best_setting import Best, best_settings, study_of
-from dsabench.emit.deployment import Form, Wanted, as_comment, deployment_of
+from dsabench.emit.deployment import Form, Wanted, as_comment, deployment_of, without_places
 from dsabench.emit.fit import require_emittable
 from dsabench.emit.flags import knobs_of
 from dsabench.emit.schedulers import FILES, write_files
@@ -173,9 +172,7 @@ def _files(runtime: RuntimeConfig, tuned: TunedLaunch, options: EmitLaunchOption
         return None
     if options.form == "command":
         comment = as_comment(tuned.why)
-        # Where the runtime lies, and tokens, are this machine's: they stay in the config.
-        kept = best.model_dump(mode="json", exclude_defaults=True, exclude={"launch", "ready_timeout_s"})
-        document = {"name": tuned.name, "runtime": {**kept, "base": nested(best.base)}}
+        document = {"name": tuned.name, "runtime": without_places(best)}
         return {
             "best.sh": command_script(setting.processes, comment),
             **tuned.files,

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from dsabench.config.knob_types import nested
 from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.config.specs import RuntimeConfig
 from dsabench.errors import InputError
@@ -20,7 +21,7 @@ from dsabench.runtimes.plan import PlannedProcess, instances_of, role_specs
 from dsabench.runtimes.sites import ROUTER_PORT, Tenant
 from dsabench.sglang.images import released_image
 
-Form = Literal["compose", "helm", "k8s", "lws", "slurm"]
+Form = Literal["compose", "helm", "k8s", "lws", "ray", "slurm"]
 
 HERE = "127.0.0.1"
 EVERYWHERE = "0.0.0.0"  # noqa: S104 (pods and nodes are reached from others)
@@ -66,6 +67,8 @@ class Deployment:
     instances: tuple[Instance, ...]
     router: PlannedProcess | None
     router_port: int
+    runtime: dict[str, object]
+    """What a config says of it, without places."""
 
     @property
     def nodes(self) -> int:
@@ -154,7 +157,16 @@ def deployment_of(wanted: Wanted, form: Form) -> Deployment:
         instances=tuple(_instances(instances, sites, processes, has_gpus=runtime.gpus(spec) > 0)),
         router=router,
         router_port=router_port,
+        runtime=without_places(
+            config.model_copy(update={"model": spec.model, "env": spec.env, "topology": spec.topology})
+        ),
     )
+
+
+def without_places(config: RuntimeConfig) -> dict[str, object]:
+    """A runtime as a config writes it. Where it lies, and tokens, are this machine's."""
+    kept = config.model_dump(mode="json", exclude_defaults=True, exclude={"launch", "ready_timeout_s"})
+    return {**kept, "base": nested(config.base)}
 
 
 def dns_label(text: str, longest: int = 40) -> str:
@@ -166,6 +178,8 @@ def dns_label(text: str, longest: int = 40) -> str:
 def _image(wanted: Wanted, form: Form) -> str:
     container = wanted.config.launch.container
     named = wanted.image or (None if container is None else container.image)
+    if form == "ray" and wanted.image is None:
+        raise InputError("ray: the image needs dsabench and Ray beside sglang: name it with --image")
     if form == "slurm" and container is None and wanted.image is None:
         return ""
     if named is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,12 +25,12 @@ _SELECTOR = {"helm-value-selector": ""}
 
 def k8s_files(deployment: Deployment) -> dict[str, str]:
     """`kubernetes.yaml`: `kubectl apply -f`. A stateful set per server, with a pod per machine."""
-    return {"kubernetes.yaml": _text(deployment, StatefulSets(deployment))}
+    return {"kubernetes.yaml": manifest(deployment, StatefulSets(deployment).all())}
 
 
 def lws_files(deployment: Deployment) -> dict[str, str]:
     """`lws.yaml`: the same with leader-worker sets, which restart the machines of a server together."""
-    return {"lws.yaml": _text(deployment, LeaderWorkerSets(deployment))}
+    return {"lws.yaml": manifest(deployment, LeaderWorkerSets(deployment).all())}
 
 
 def helm_files(deployment: Deployment) -> dict[str, str]:
@@ -69,21 +69,29 @@ def _templated(text: str) -> str:
     )
 
 
-def _text(deployment: Deployment, objects: StatefulSets) -> str:
+def manifest(deployment: Deployment, objects: Iterable[Json]) -> str:
+    """One file of them, which says how to use it."""
     how = "kubectl apply -f FILE; for a private model: kubectl create secret generic huggingface --from-literal=HF_TOKEN=..."
-    return f"{deployment.comment}# {how}\n" + "---\n".join(map(_dumped, objects.all()))
+    return f"{deployment.comment}# {how}\n" + "---\n".join(map(_dumped, objects))
 
 
 def _dumped(document: Json) -> str:
-    return yaml.dump(document, Dumper=_WithoutAnchors, sort_keys=False, allow_unicode=True, width=120)
+    return yaml.dump(document, Dumper=_ForPeople, sort_keys=False, allow_unicode=True, width=120)
 
 
-class _WithoutAnchors(yaml.SafeDumper):
-    """Writes what stands in two places twice."""
+class _ForPeople(yaml.SafeDumper):
+    """Writes what stands in two places twice, and text of several lines as it is."""
 
     def ignore_aliases(self, data: object) -> bool:
         del data
         return True
+
+    def text(self, data: str) -> yaml.ScalarNode:
+        """A string."""
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style="|" if "\n" in data else None)
+
+
+_ForPeople.add_representer(str, _ForPeople.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,31 +157,21 @@ class StatefulSets:
 
     def _pods(self, instance: Instance, rank: str, variables: list[Json]) -> Json:
         one = self.deployment
-        if one.has_own_weights:
-            weights, inside, kind = self.weights or one.model, one.model, "Directory"
-        else:
-            weights, inside, kind = self.weights or _CACHE_ON_NODE, CACHE, "DirectoryOrCreate"
+        mounts, volumes = folders_of(one, self.weights)
         health = {
             "httpGet": {"path": "/health", "port": instance.port},
             "periodSeconds": _PROBE_PERIOD_S,
             "timeoutSeconds": 20,
         }
-        limits = {"limits": {self.gpu or _RESOURCES[one.platform]: instance.gpus}} if instance.gpus else {}
+        limits = gpu_limits(one, instance.gpus, self.gpu)
         container = {
             **self._container(instance.processes[0], with_rank(instance.processes, rank), variables),
             "ports": [{"containerPort": port} for port in (instance.port, *instance.other_ports)],
             "resources": limits,
             "startupProbe": {**health, "failureThreshold": math.ceil(one.ready_timeout_s / _PROBE_PERIOD_S)},
             "readinessProbe": health,
-            "volumeMounts": [
-                {"name": "weights", "mountPath": inside, "readOnly": one.has_own_weights},
-                {"name": "shm", "mountPath": _SHARED_MEMORY},
-            ],
+            "volumeMounts": mounts,
         }
-        volumes = [
-            {"name": "weights", "hostPath": {"path": weights, "type": kind}},
-            {"name": "shm", "emptyDir": {"medium": "Memory"}},
-        ]
         selector = {} if self.selector is None else {"nodeSelector": self.selector}
         return {
             "metadata": {"labels": self._labels(instance.name)},
@@ -183,7 +181,7 @@ class StatefulSets:
     def _container(self, process: PlannedProcess, words: tuple[str, ...], variables: list[Json]) -> Json:
         """A variable that looks like a secret is taken from the cluster's."""
         env = [
-            _secret(name) if value is None else {"name": name, "value": _escaped(value)}
+            secret(name) if value is None else {"name": name, "value": _escaped(value)}
             for name, value in variables_of(process).items()
         ]
         ours = ("$(NODE_RANK)", "$(LWS_WORKER_INDEX)")
@@ -236,9 +234,32 @@ class LeaderWorkerSets(StatefulSets):
         }
 
 
-def _secret(name: str) -> Json:
-    secret = "huggingface" if name == "HF_TOKEN" else "sglang"
-    return {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": name, "optional": True}}}
+def folders_of(deployment: Deployment, weights: str = "") -> tuple[list[Json], list[Json]]:
+    """Mounts and volumes of a server: its weights, and memory that its processes share. `weights` is another folder of the nodes."""
+    if deployment.has_own_weights:
+        place, inside, kind = weights or deployment.model, deployment.model, "Directory"
+    else:
+        place, inside, kind = weights or _CACHE_ON_NODE, CACHE, "DirectoryOrCreate"
+    mounts: list[Json] = [
+        {"name": "weights", "mountPath": inside, "readOnly": deployment.has_own_weights},
+        {"name": "shm", "mountPath": _SHARED_MEMORY},
+    ]
+    volumes: list[Json] = [
+        {"name": "weights", "hostPath": {"path": place, "type": kind}},
+        {"name": "shm", "emptyDir": {"medium": "Memory"}},
+    ]
+    return mounts, volumes
+
+
+def gpu_limits(deployment: Deployment, gpus: int, resource: str = "") -> Json:
+    """The resources of a container with so many GPUs; `resource` is another name than the platform's."""
+    return {"limits": {resource or _RESOURCES[deployment.platform]: gpus}} if gpus else {}
+
+
+def secret(name: str) -> Json:
+    """A variable that the cluster has the value of."""
+    kept_in = "huggingface" if name == "HF_TOKEN" else "sglang"
+    return {"name": name, "valueFrom": {"secretKeyRef": {"name": kept_in, "key": name, "optional": True}}}
 
 
 def _escaped(word: str) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from dsabench.emit.compose import compose_files
 from dsabench.emit.deployment import Deployment, Form
 from dsabench.emit.kubernetes import helm_files, k8s_files, lws_files
+from dsabench.emit.ray import ray_files
 from dsabench.emit.shell_scripts import slurm_files
 from dsabench.errors import StoreError
 
@@ -16,6 +17,7 @@ FILES: Mapping[Form, Callable[[Deployment], dict[str, str]]] = {
     "helm": helm_files,
     "k8s": k8s_files,
     "lws": lws_files,
+    "ray": ray_files,
     "slurm": slurm_files,
 }
 """Form → from a deployment to the files by name."""

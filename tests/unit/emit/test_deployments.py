@@ -20,6 +20,7 @@ from dsabench.config.load import load_launch
 from dsabench.emit.compose import compose_files
 from dsabench.emit.deployment import Wanted, deployment_of, dns_label
 from dsabench.emit.kubernetes import helm_files, k8s_files, lws_files
+from dsabench.emit.ray import ray_files
 from dsabench.emit.shell_scripts import command_script, slurm_files
 from dsabench.errors import InputError
 from dsabench.model.topology import Role, RouterSpec, Topology
@@ -50,6 +51,45 @@ LEADER_WORKER_SET = {
     },
 }
 """What leaderworkerset.x-k8s.io/v1 says of the fields that are written here; the pods are Kubernetes' own."""
+_NODES = {
+    "rayStartParams": {"type": "object", "additionalProperties": {"type": "string"}},
+    "template": {"type": "object"},
+}
+RAY_JOB = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "entrypoint": {"type": "string"},
+        "shutdownAfterJobFinishes": {"type": "boolean"},
+        "rayClusterSpec": {
+            "type": "object",
+            "required": ["headGroupSpec"],
+            "additionalProperties": False,
+            "properties": {
+                "headGroupSpec": {
+                    "type": "object",
+                    "required": ["template"],
+                    "additionalProperties": False,
+                    "properties": _NODES,
+                },
+                "workerGroupSpecs": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "required": ["groupName", "maxReplicas", "minReplicas", "template"],
+                        "additionalProperties": False,
+                        "properties": _NODES
+                        | {"groupName": {"type": "string"}}
+                        | {
+                            key: {"type": "integer", "minimum": 0} for key in ("replicas", "minReplicas", "maxReplicas")
+                        },
+                    },
+                },
+            },
+        },
+    },
+}
+"""The same of ray.io/v1."""
 
 
 def wanted(topology=None, *, name="Study_1", env=None, **changes):
@@ -70,21 +110,30 @@ def documents(text: str) -> list[dict]:
     return list(yaml.safe_load_all(text))
 
 
+def check_pod(template: dict) -> None:
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {**template.get("metadata", {}), "name": "pod"}}
+    kubernetes_validate.validate({**pod, "spec": template["spec"]}, KUBERNETES, strict=True)
+
+
 def check_objects(objects: list[dict]) -> None:
     for one in objects:
         if one["kind"] == "LeaderWorkerSet":
             jsonschema.validate(one["spec"], LEADER_WORKER_SET)
-            template = one["spec"]["leaderWorkerTemplate"]["workerTemplate"]
-            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {**template["metadata"], "name": "pod"}}
-            kubernetes_validate.validate({**pod, "spec": template["spec"]}, KUBERNETES, strict=True)
+            check_pod(one["spec"]["leaderWorkerTemplate"]["workerTemplate"])
+        elif one["kind"] == "RayJob":
+            jsonschema.validate(one["spec"], RAY_JOB)
+            cluster = one["spec"]["rayClusterSpec"]
+            for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+                check_pod(group["template"])
         else:
             kubernetes_validate.validate(one, KUBERNETES, strict=True)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize(("form", "write"), [("k8s", k8s_files), ("lws", lws_files)])
+@pytest.mark.parametrize(("form", "write"), [("k8s", k8s_files), ("lws", lws_files), ("ray", ray_files)])
 def test_objects_are_those_of_the_published_schemas(shape, form, write) -> None:
-    (text,) = write(deployment_of(wanted(SHAPES[shape]), form)).values()
+    asked = replace(wanted(SHAPES[shape]), image="me/dsabench-sglang:1")
+    (text,) = write(deployment_of(asked, form)).values()
     assert text.startswith("# why $HOME `id` in words\n")
     objects = documents(text)
     check_objects(objects)
@@ -105,6 +154,26 @@ def test_a_pod_a_machine_and_the_first_one_answers() -> None:
     assert container["image"] == "lmsysorg/sglang:v0.5.23"
     assert container["env"][0]["name"] == "NODE_RANK"
     assert container["startupProbe"]["failureThreshold"] == 360  # an hour to be ready, asked every ten seconds
+
+
+def test_a_ray_job_launches_the_same_deployment_on_a_node_a_machine(tmp_path: Path) -> None:
+    asked = replace(wanted(PAIR), image="me/dsabench-sglang:1")
+    config, service, job = documents(ray_files(deployment_of(asked, "ray"))["rayjob.yaml"])
+    (tmp_path / "config.yaml").write_text(config["data"]["config.yaml"])
+    launched = load_launch(tmp_path / "config.yaml")
+    assert launched.spec({}) == asked.spec.model_copy(update={"version": launched.version})
+    assert launched.ready_timeout_s == asked.config.ready_timeout_s
+    assert launched.launch.sites["router"].bind == "0.0.0.0"
+    cluster = job["spec"]["rayClusterSpec"]
+    head = cluster["headGroupSpec"]["template"]
+    assert service["spec"]["selector"] == head["metadata"]["labels"]
+    assert service["spec"]["ports"][0]["port"] in [
+        port["containerPort"] for port in head["spec"]["containers"][0]["ports"]
+    ]
+    groups = [(group["groupName"], group["replicas"]) for group in cluster["workerGroupSpecs"]]
+    assert groups == [("gpus-2", 2), ("gpus-4", 1)]
+    with pytest.raises(InputError, match="name it with --image"):
+        deployment_of(wanted(PAIR), "ray")
 
 
 def test_leader_and_workers_are_told_their_rank_by_the_controller() -> None:
