@@ -20,7 +20,7 @@ from dsabench.distributed.placement import Placement, names_machine, on_one_node
 from dsabench.errors import InputError, MachineGone, StoreError, TrialFault
 from dsabench.model.environment import Environment
 from dsabench.model.record import EvalTrial, Record
-from dsabench.results.journal import whole_file
+from dsabench.results.journal import place_inside, whole_file
 from dsabench.study.machines import EvalsOfBoot, Needs
 from dsabench.study.session import PlannedTrial, StudyObserver, TrialSession
 from dsabench.study.trial import record_fault
@@ -223,7 +223,7 @@ def _show(message: Message, observer: StudyObserver, trials: Sequence[PlannedTri
 def _write(message: Message, folder: Path) -> None:
     """Before the record that names them."""
     for name, content in message.files.items():
-        with whole_file(folder / name, "what a node sent was not written") as file:
+        with whole_file(place_inside(folder, name), "what a node sent was not written") as file:
             file.write(content)
 
 

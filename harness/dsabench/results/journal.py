@@ -292,6 +292,19 @@ def _locked(path: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
+def place_inside(folder: Path, name: str) -> Path:
+    """Where a file goes whose name another machine gave.
+
+    Raises:
+        InputError: it is outside of the folder.
+
+    """
+    given = Path(name)
+    if given.is_absolute() or ".." in given.parts:  # a folder of samples may be a link to another disk
+        raise InputError(f"{folder}: a record names a file outside of this folder: {name!r}")
+    return folder / given
+
+
 @contextmanager
 def whole_file(final: Path, otherwise: str) -> Iterator[BinaryIO]:
     """A file that is there whole or not at all, after a power cut too (temporary name, sync, rename).

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dsabench.errors import InputError
 from dsabench.model.record import Failed, Phase, Record
-from dsabench.results.journal import FILE_NAME, Journal, claim_folder, read_journal, whole_file
+from dsabench.results.journal import FILE_NAME, Journal, claim_folder, place_inside, read_journal, whole_file
 
 _PACKED = ".gz"
 """What a packed file of samples has behind its name."""
@@ -48,7 +48,7 @@ def merge_journals(sources: Sequence[Path], into: Path) -> Merged:
         into: folder of results; made if it is not there.
 
     Raises:
-        InputError: a source that is no journal, or the target itself.
+        InputError: a source that is no journal, or the target itself, or one that names files outside of its folder.
         BusyError: a run uses the target.
         StoreError: the target cannot be written; what was added before stays, and the next merge goes on.
 
@@ -127,6 +127,7 @@ def _turns(records: Iterable[Record]) -> dict[_Series, set[tuple[str, int]]]:
 
 def _copy(source: Path, name: str, target: Path, boot: str) -> str | None:
     """Copy a file of samples, packed or not; returns its name there, None where the source does not have it."""
+    place_inside(source, name)
     given = next((name + end for end in ("", _PACKED) if (source / (name + end)).is_file()), None)
     if given is None:
         return None

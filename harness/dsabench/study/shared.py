@@ -13,9 +13,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from pydantic import ValidationError
+
 from dsabench.errors import InputError, StoreError
 from dsabench.model.record import Failed, Record
-from dsabench.results.journal import Journal, whole_file
+from dsabench.results.journal import Journal, place_inside, whole_file
 from dsabench.results.study_records import BootReservation
 
 if TYPE_CHECKING:
@@ -101,7 +103,7 @@ class SharedStudy:
         """Add what the others have measured since the last time, samples first. Call it inside a turn.
 
         Raises:
-            InputError: the journal has another record in the place of one of these.
+            InputError: the journal has another record in the place of one of these, or they are of another version.
             StoreError: a record cannot be written.
 
         """
@@ -113,11 +115,11 @@ class SharedStudy:
             return
         own = {record.key: record for record in journal.read().records}
         for row in rows:
-            record = Record.model_validate_json(row.record)
+            record = _record_of(row.record)
             known = own.get(record.key)
             if known is None:
                 if (name := _samples_name(record)) is not None and row.samples is not None:
-                    place = journal.path.parent / f"{name}{row.ending}"
+                    place = place_inside(journal.path.parent, f"{name}{row.ending}")
                     with whole_file(place, "samples of the shared study were not written") as file:
                         file.write(row.samples)
                 journal.keep(record)
@@ -149,7 +151,7 @@ class SharedStudy:
                     scope=self._scope,
                     key=key,
                 )
-                if Record.model_validate_json(there.record).boot != record.boot:
+                if _record_of(there.record).boot != record.boot:
                     raise StoreError(
                         f"the shared study has another record of {record.id[:12]} occasion {record.occasion}"
                     )
@@ -300,6 +302,15 @@ class SharedJournal(Journal):
     def reopened(self) -> SharedJournal:
         """The same, for another process."""
         return SharedJournal(self.path.parent, self.shared)
+
+
+def _record_of(text: str) -> Record:
+    try:
+        return Record.model_validate_json(text)
+    except ValidationError as error:
+        raise InputError(
+            "--optuna-storage: the shared study has a record that this dsabench cannot read: take the same version on all machines"
+        ) from error
 
 
 def _samples_name(record: Record) -> str | None:

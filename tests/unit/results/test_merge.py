@@ -112,6 +112,14 @@ def test_samples_that_are_gone_are_counted_and_packed_ones_stay_packed(tmp_path:
     assert records_of(tmp_path / "gone") == records_of(a)
 
 
+@pytest.mark.parametrize("name", ["../outside", "/outside", "samples/../../outside"])
+def test_a_journal_that_names_files_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
+    outside = make_record(outcome=Measured(metrics=METRICS, samples=name))
+    Journal(tmp_path / "a").append(outside)
+    with pytest.raises(InputError, match="names a file outside of this folder"):
+        merge_journals([tmp_path / "a"], tmp_path / "into")
+
+
 def test_damaged_lines_stay_behind_and_are_told(tmp_path: Path, capsys) -> None:
     a = folder_of(tmp_path / "a", measured("a-0"))
     with (a / "journal.jsonl").open("a") as file:

@@ -110,6 +110,27 @@ def test_two_records_of_one_place_are_refused_with_the_way_out(url: str, tmp_pat
         Machine(url, tmp_path / "other", scope)
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            "record = replace(record, 'samples/plain.parquet', '../outside')",
+            "names a file outside of this folder",
+        ),
+        ("record = replace(record, '\"occasion\"', '\"of a newer version\"')", "take the same version on all machines"),
+    ],
+)
+def test_what_others_wrote_is_not_trusted(url: str, tmp_path: Path, scope: str, change: str, said: str) -> None:
+    one = Machine(url, tmp_path / "one", scope)
+    (one.folder / "samples").mkdir(parents=True)
+    (one.folder / "samples" / "plain.parquet").write_bytes(b"plain")
+    one.journal.append(record(samples="samples/plain.parquet"))
+    one.shared._ask(f"UPDATE dsabench_records SET {change}")
+    with pytest.raises(InputError, match=said):
+        Machine(url, tmp_path / "other", scope)
+    assert {place.name for place in tmp_path.iterdir()} <= {"one", "other"}
+
+
 def test_a_boot_under_way_ends_with_its_process(url: str, tmp_path: Path, scope: str) -> None:
     here = Machine(url, tmp_path / "here", scope)
     words = [sys.executable, "-c", HOLD, url, scope, str(tmp_path / "there"), RESERVATION.model_dump_json()]
