@@ -179,7 +179,7 @@ def test_only_machines_alike_measure() -> None:
 
 async def test_an_actor_that_waits_for_its_gpus_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray")
-    monkeypatch.setattr(ray_cluster, "_SILENT_S", 0.01)
+    monkeypatch.setattr(ray_cluster, "SILENT_S", 0.01)
     free, told = asyncio.Event(), Told()
 
     async def environment() -> str:
