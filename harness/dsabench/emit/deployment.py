@@ -67,7 +67,9 @@ class Deployment:
     instances: tuple[Instance, ...]
     router: PlannedProcess | None
     router_port: int
-    runtime: dict[str, object]
+    env: Mapping[str, str]
+    """Variables that change behaviour, of every server."""
+    runtime: Mapping[str, object]
     """What a config says of it, without places."""
 
     @property
@@ -157,6 +159,7 @@ def deployment_of(wanted: Wanted, form: Form) -> Deployment:
         instances=tuple(_instances(instances, sites, processes, has_gpus=runtime.gpus(spec) > 0)),
         router=router,
         router_port=router_port,
+        env=spec.env,
         runtime=without_places(
             config.model_copy(update={"model": spec.model, "env": spec.env, "topology": spec.topology})
         ),

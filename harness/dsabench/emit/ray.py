@@ -9,6 +9,7 @@ import yaml
 
 from dsabench.emit.deployment import EVERYWHERE, Deployment
 from dsabench.emit.kubernetes import folders_of, gpu_limits, manifest, secret
+from dsabench.model.secrets import looks_secret
 from dsabench.model.topology import ROUTER
 
 Json = dict[str, Any]
@@ -20,8 +21,8 @@ _HEAD_PORTS = {"gcs-server": 6379, "dashboard": 8265, "client": 10001}
 def ray_files(deployment: Deployment) -> dict[str, str]:
     """`rayjob.yaml`: `kubectl apply -f`. A node with GPUs for each machine; the head runs `dsabench launch --executor ray` and the router."""
     one, name = deployment, f"{deployment.name}-config"
-    config = {"name": one.name, "runtime": {**one.runtime, "ready_timeout_s": one.ready_timeout_s, **_launch_of(one)}}
-    written = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
+    runtime = {**one.runtime, "env": _env_of(one), "ready_timeout_s": one.ready_timeout_s, **_launch_of(one)}
+    written = yaml.safe_dump({"name": one.name, "runtime": runtime}, sort_keys=False, allow_unicode=True)
     objects: list[Json] = [
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {_FILE: written}}
     ]
@@ -45,6 +46,15 @@ def _launch_of(deployment: Deployment) -> Json:
     if deployment.router is None:
         return {}
     return {"launch": {"sites": {ROUTER: {"port": deployment.router_port, "bind": EVERYWHERE}}}}
+
+
+def _env_of(deployment: Deployment) -> dict[str, str]:
+    """What the config says; servers inherit the others, which the cluster has."""
+    return {name: value for name, value in deployment.env.items() if not looks_secret(name)}
+
+
+def _secrets_of(deployment: Deployment) -> list[Json]:
+    return [secret(name) for name in dict.fromkeys(("HF_TOKEN", *filter(looks_secret, deployment.env)))]
 
 
 def _labels(deployment: Deployment) -> Json:
@@ -80,7 +90,7 @@ def _workers(deployment: Deployment) -> list[Json]:
         container = {
             "name": "ray-worker",
             "image": deployment.image,
-            "env": [secret("HF_TOKEN")],
+            "env": _secrets_of(deployment),
             "resources": gpu_limits(deployment, gpus),
             "volumeMounts": mounts,
         }

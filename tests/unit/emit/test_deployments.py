@@ -157,7 +157,7 @@ def test_a_pod_a_machine_and_the_first_one_answers() -> None:
 
 
 def test_a_ray_job_launches_the_same_deployment_on_a_node_a_machine(tmp_path: Path) -> None:
-    asked = replace(wanted(PAIR), image="me/dsabench-sglang:1")
+    asked = replace(wanted(PAIR, env={"SGLANG_LOG": "1"}), image="me/dsabench-sglang:1")
     config, service, job = documents(ray_files(deployment_of(asked, "ray"))["rayjob.yaml"])
     (tmp_path / "config.yaml").write_text(config["data"]["config.yaml"])
     launched = load_launch(tmp_path / "config.yaml")
@@ -174,6 +174,17 @@ def test_a_ray_job_launches_the_same_deployment_on_a_node_a_machine(tmp_path: Pa
     assert groups == [("gpus-2", 2), ("gpus-4", 1)]
     with pytest.raises(InputError, match="name it with --image"):
         deployment_of(wanted(PAIR), "ray")
+
+
+def test_a_ray_job_has_no_secret_of_the_config() -> None:
+    asked = replace(wanted(PAIR, env={"MY_API_KEY": "hidden", "SGLANG_LOG": "1"}), image="me/dsabench-sglang:1")
+    text = ray_files(deployment_of(asked, "ray"))["rayjob.yaml"]
+    assert "hidden" not in text
+    config, _, job = documents(text)
+    assert yaml.safe_load(config["data"]["config.yaml"])["runtime"]["env"]["SGLANG_LOG"] == "1"
+    (container,) = job["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]["template"]["spec"]["containers"]
+    assert [one["name"] for one in container["env"]] == ["HF_TOKEN", "MY_API_KEY"]
+    assert container["env"][1]["valueFrom"]["secretKeyRef"]["name"] == "sglang"
 
 
 def test_leader_and_workers_are_told_their_rank_by_the_controller() -> None:
