@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ValidationError
 
-from dsabench.errors import InputError, StoreError
+from dsabench.errors import DsabenchError, InputError, StoreError
 from dsabench.model.record import Failed, Record
 from dsabench.results.journal import Journal, place_inside, whole_file
 from dsabench.results.study_records import BootReservation
@@ -62,7 +62,7 @@ class SharedStudy:
         self._seen = 0
         """The last row of the records that was read."""
         self._confirms = False
-        self._failed: StoreError | None = None
+        self._failed: DsabenchError | None = None
 
     def join(self, folder: Path) -> SharedJournal:
         """Exchange what this machine and the others have measured so far.
@@ -96,7 +96,7 @@ class SharedStudy:
         try:
             yield
         finally:
-            with suppress(StoreError):  # without a session there is no lock
+            with suppress(DsabenchError):  # without a session there is no lock
                 self._ask("SELECT pg_advisory_unlock(:number)", number=number)
 
     def pull(self, journal: SharedJournal) -> None:
@@ -200,7 +200,7 @@ class SharedStudy:
         try:
             yield
         finally:
-            with suppress(StoreError):  # the database ends it with the session
+            with suppress(DsabenchError):  # the database ends it with the session
                 self._ask("DELETE FROM dsabench_boots WHERE id = :row", row=row)
                 self._ask("SELECT pg_advisory_unlock(:kind, :row)", **given)
 
@@ -209,7 +209,7 @@ class SharedStudy:
         """What fails inside is raised by whatever is asked next."""
         try:
             yield
-        except StoreError as error:
+        except DsabenchError as error:
             self._failed = error
 
     def close(self) -> None:

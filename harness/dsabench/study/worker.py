@@ -36,6 +36,7 @@ from dsabench.study.trial import record_refusal, run_boot
 
 FOLDER = ".sweep.lanes"
 _CONFIRM_S = 2.0
+"""Seconds between two looks at whether another machine still confirms."""
 _TURN_S = 0.3
 """Seconds between two checks of what the other workers have finished."""
 

@@ -122,19 +122,18 @@ def evidence_of(config: StudyConfig, result: StudyResult, conditions: Sequence[s
 def _loads_in_words(config: StudyConfig, verdicts: Sequence[Verdict], records: Sequence[Record]) -> Iterator[str]:
     """The judged loads; of those whose dataset has lengths of its own, the mean lengths that were sent."""
     loads = {load.name: load for load in config.workloads}
-    for verdict in verdicts:
-        load = loads[verdict.workload]
-        sums = dict.fromkeys(("completed", "input_tokens", "output_tokens"), 0.0)
-        for record in records:
-            if isinstance(record.trial, Trial) and record.trial.workload.name == load.name:
-                measured = record.outcome.metrics if isinstance(record.outcome, Measured) else {}
-                sums = {
-                    name: total + (measured[name].value if name in measured else 0.0) for name, total in sums.items()
-                }
-        means = [
-            f"{sums[name] / sums['completed']:,.0f}" for name in ("input_tokens", "output_tokens") if sums["completed"]
-        ]
-        own = f", on average {' tokens in and '.join(means)} out" if means and load.input_len is None else ""
+    for load in (loads[verdict.workload] for verdict in verdicts):
+        of_load = [one for one in records if isinstance(one.trial, Trial) and one.trial.workload.name == load.name]
+        measured = [one.outcome.metrics for one in of_load if isinstance(one.outcome, Measured)]
+        requests, tokens_in, tokens_out = (
+            sum(metrics[name].value for metrics in measured if name in metrics)
+            for name in ("completed", "input_tokens", "output_tokens")
+        )
+        own = (
+            f", on average {tokens_in / requests:,.0f} tokens in and {tokens_out / requests:,.0f} out"
+            if requests and load.input_len is None
+            else ""
+        )
         yield f"workload {load.in_words}{own}"
 
 
