@@ -67,10 +67,8 @@ class Deployment:
     instances: tuple[Instance, ...]
     router: PlannedProcess | None
     router_port: int
-    env: Mapping[str, str]
-    """Variables that change behaviour, of every server."""
     runtime: Mapping[str, object]
-    """What a config says of it, without places."""
+    """What a config says of it, without places and secrets."""
 
     @property
     def nodes(self) -> int:
@@ -159,7 +157,6 @@ def deployment_of(wanted: Wanted, form: Form) -> Deployment:
         instances=tuple(_instances(instances, sites, processes, has_gpus=runtime.gpus(spec) > 0)),
         router=router,
         router_port=router_port,
-        env=spec.env,
         runtime=without_places(
             config.model_copy(update={"model": spec.model, "env": spec.env, "topology": spec.topology})
         ),
@@ -168,7 +165,9 @@ def deployment_of(wanted: Wanted, form: Form) -> Deployment:
 
 def without_places(config: RuntimeConfig) -> dict[str, object]:
     """A runtime as a config writes it. Where it lies, and tokens, are this machine's."""
-    kept = config.model_dump(mode="json", exclude_defaults=True, exclude={"launch", "ready_timeout_s"})
+    env = {name: value for name, value in config.env.items() if not looks_secret(name)}
+    public = config.model_copy(update={"env": env})
+    kept = public.model_dump(mode="json", exclude_defaults=True, exclude={"launch", "ready_timeout_s"})
     return {**kept, "base": nested(config.base)}
 
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import yaml
 
-from dsabench.emit.deployment import EVERYWHERE, Deployment
+from dsabench.emit.deployment import EVERYWHERE, Deployment, variables_of
 from dsabench.emit.kubernetes import folders_of, gpu_limits, manifest, secret
-from dsabench.model.secrets import looks_secret
 from dsabench.model.topology import ROUTER
 
 Json = dict[str, Any]
@@ -21,7 +20,7 @@ _HEAD_PORTS = {"gcs-server": 6379, "dashboard": 8265, "client": 10001}
 def ray_files(deployment: Deployment) -> dict[str, str]:
     """`rayjob.yaml`: `kubectl apply -f`. A node with GPUs for each machine; the head runs `dsabench launch --executor ray` and the router."""
     one, name = deployment, f"{deployment.name}-config"
-    runtime = {**one.runtime, "env": _env_of(one), "ready_timeout_s": one.ready_timeout_s, **_launch_of(one)}
+    runtime = {**one.runtime, "ready_timeout_s": one.ready_timeout_s, **_launch_of(one)}
     written = yaml.safe_dump({"name": one.name, "runtime": runtime}, sort_keys=False, allow_unicode=True)
     objects: list[Json] = [
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {_FILE: written}}
@@ -48,13 +47,10 @@ def _launch_of(deployment: Deployment) -> Json:
     return {"launch": {"sites": {ROUTER: {"port": deployment.router_port, "bind": EVERYWHERE}}}}
 
 
-def _env_of(deployment: Deployment) -> dict[str, str]:
-    """What the config says; servers inherit the others, which the cluster has."""
-    return {name: value for name, value in deployment.env.items() if not looks_secret(name)}
-
-
 def _secrets_of(deployment: Deployment) -> list[Json]:
-    return [secret(name) for name in dict.fromkeys(("HF_TOKEN", *filter(looks_secret, deployment.env)))]
+    """What the cluster has, for servers to inherit."""
+    variables = [variables_of(process) for instance in deployment.instances for process in instance.processes]
+    return [secret(name) for name in dict.fromkeys(name for one in variables for name in one if one[name] is None)]
 
 
 def _labels(deployment: Deployment) -> Json:

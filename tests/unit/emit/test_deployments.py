@@ -18,7 +18,7 @@ from go_template import render_template
 from dsabench.cli.main import run
 from dsabench.config.load import load_launch
 from dsabench.emit.compose import compose_files
-from dsabench.emit.deployment import Wanted, deployment_of, dns_label
+from dsabench.emit.deployment import Wanted, deployment_of, dns_label, without_places
 from dsabench.emit.kubernetes import helm_files, k8s_files, lws_files
 from dsabench.emit.ray import ray_files
 from dsabench.emit.shell_scripts import command_script, slurm_files
@@ -183,8 +183,13 @@ def test_a_ray_job_has_no_secret_of_the_config() -> None:
     config, _, job = documents(text)
     assert yaml.safe_load(config["data"]["config.yaml"])["runtime"]["env"]["SGLANG_LOG"] == "1"
     (container,) = job["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]["template"]["spec"]["containers"]
-    assert [one["name"] for one in container["env"]] == ["HF_TOKEN", "MY_API_KEY"]
-    assert container["env"][1]["valueFrom"]["secretKeyRef"]["name"] == "sglang"
+    assert [one["name"] for one in container["env"]] == ["MY_API_KEY", "HF_TOKEN"]
+    assert container["env"][0]["valueFrom"]["secretKeyRef"]["name"] == "sglang"
+
+
+def test_a_config_that_is_written_has_no_secret() -> None:
+    config = wanted(ONE).config.model_copy(update={"env": {"MY_API_KEY": "hidden", "SGLANG_LOG": "1"}})
+    assert without_places(config)["env"] == {"SGLANG_LOG": "1"}
 
 
 def test_leader_and_workers_are_told_their_rank_by_the_controller() -> None:
