@@ -186,13 +186,14 @@ class StudyOptions:
             InputError: there is no such config, or flags contradict each other.
 
         """
+        from dsabench.study.postgresql import require_postgresql
         from dsabench.study.study import Study
 
         against = [flag for flag, given in (("--again", self.again), ("--dry-run", self.dry_run)) if given]
         if self.conclude and against:
             raise InputError(f"--conclude and {against[0]} exclude each other: --conclude uses only existing records")
-        if self.shared and not (self.optuna_storage or "").startswith("postgresql"):
-            raise InputError("--shared goes with --optuna-storage postgresql+psycopg2://USER@HOST/DB")
+        if self.shared:
+            require_postgresql(self.optuna_storage)
         if self.ray_address is not None and self.executor != "ray":
             raise InputError("--ray-address goes with --executor ray")
         return Study.from_config(

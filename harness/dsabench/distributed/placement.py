@@ -56,11 +56,18 @@ def on_one_node(runtime: RuntimeConfig) -> RuntimeConfig:
 
 def _launched(runtime: RuntimeConfig, sites: Mapping[str, RoleHosts], client: tuple[str, ...] = ()) -> RuntimeConfig:
     own = runtime.launch.command_prefix
-    prefix = client if names_machine(own) else (*client, *own)
+    prefix = client if _names_machine(own) else (*client, *own)
     launch = runtime.launch.model_copy(update={"sites": sites, "command_prefix": prefix})
     return runtime.model_copy(update={"launch": launch})
 
 
-def names_machine(prefix: tuple[str, ...]) -> bool:
+def note_on_prefix(runtime: RuntimeConfig) -> str | None:
+    """What is to be said of a prefix that gives way; None where there is none."""
+    if not _names_machine(runtime.launch.command_prefix):
+        return None
+    return "runtime.launch.command_prefix is left out: Ray starts the processes of each node"
+
+
+def _names_machine(prefix: tuple[str, ...]) -> bool:
     """Whether a prefix says where a process runs (`ssh {host}`), and not only how (`numactl --cpunodebind=0`)."""
     return any("{host}" in word for word in prefix)

@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from dsabench.config.specs import StudyConfig
 from dsabench.distributed.booter import Booter, BootOrder, Message
-from dsabench.distributed.placement import Placement, names_machine, on_one_node
+from dsabench.distributed.placement import Placement, note_on_prefix, on_one_node
 from dsabench.errors import InputError, MachineGone, StoreError, TrialFault
 from dsabench.model.environment import Environment
 from dsabench.model.record import EvalTrial, Record
@@ -285,8 +285,8 @@ async def _found(ray: Any, config: StudyConfig, needs: Needs, observer: StudyObs
         InputError: the cluster has no such nodes.
 
     """
-    if names_machine(config.runtime.launch.command_prefix):
-        observer.note("runtime.launch.command_prefix is left out: Ray starts the processes of each node")
+    if (note := note_on_prefix(config.runtime)) is not None:
+        observer.note(note)
     made = [] if needs.apart else _machines(ray, config, needs.gpus)
     if not made and len(needs.machines) > 1:
         made = await _spread(ray, config, needs.machines, observer)

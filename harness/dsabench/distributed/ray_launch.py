@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from dsabench.config.specs import RuntimeConfig
-from dsabench.distributed.placement import names_machine
+from dsabench.distributed.placement import note_on_prefix
 from dsabench.distributed.ray_cluster import (
     SILENT_S,
     alive,
@@ -33,16 +33,14 @@ def on_nodes(config: RuntimeConfig, address: str | None, say: Callable[[str], No
         run_loop(require_listener(address))
     ray = connect(address)
     try:
-        spec = config.spec({})
-        each = machines_of(spec)
-        gpus = each if make_runtime(config).gpus(spec) else (0,) * len(each)
+        gpus = machines_of(config.spec({}), make_runtime(config).gpus)
         nodes = next(sets_of_nodes(alive(ray), gpus), None)
         if nodes is None:
             raise too_small(gpus)
         group, placement = reserved(ray, nodes, gpus, ray.util.get_node_ip_address())
         try:
-            if names_machine(config.launch.command_prefix):
-                say("note: runtime.launch.command_prefix is left out: Ray starts the processes of each node")
+            if (note := note_on_prefix(config)) is not None:
+                say(note)
             if not group.wait(SILENT_S):
                 say(f"waits for the GPUs of {', '.join(placement.hosts)}")
                 ray.get(group.ready())

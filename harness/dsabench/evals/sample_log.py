@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from dsabench.errors import BusyError, InputError, StoreError
 from dsabench.evals.lm_eval import is_lm_eval, parse_lm_eval
 from dsabench.evals.sample import EvalSample
+from dsabench.results.journal import stored_samples
 
 
 class SampleLog:
@@ -113,11 +114,11 @@ def read_samples(path: Path) -> tuple[EvalSample, ...]:
         InputError: it cannot be read, or a line is no sample.
 
     """
-    packed = path.with_name(f"{path.name}.gz")
+    stored = stored_samples(path.parent, path.name) or path
     try:
-        data = gzip.decompress(packed.read_bytes()) if packed.is_file() and not path.exists() else path.read_bytes()
+        data = stored.read_bytes() if stored == path else gzip.decompress(stored.read_bytes())
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(f"{packed}: damaged: {error}") from error
+        raise InputError(f"{stored}: damaged: {error}") from error
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
     return parse_samples(data, str(path))

@@ -185,6 +185,11 @@ class Record(Value):
         return self
 
     @property
+    def samples(self) -> str | None:
+        """Name of the file of its samples, relative to the journal's folder; None where it has none."""
+        return None if isinstance(self.outcome, Failed) else self.outcome.samples
+
+    @property
     def bottleneck(self) -> Bottleneck | None:
         """What limited the server; None of what is no load test, or where its log was not to be seen."""
         return self.outcome.bottleneck if isinstance(self.outcome, Measured) else None

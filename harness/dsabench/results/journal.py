@@ -23,6 +23,8 @@ from dsabench.errors import BusyError, InputError, StoreError
 from dsabench.model.record import SCHEMA_VERSION, Record, RecordKey
 
 FILE_NAME = "journal.jsonl"
+PACKED = ".gz"
+"""What a packed file of samples has behind its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,6 +305,17 @@ def place_inside(folder: Path, name: str) -> Path:
     if given.is_absolute() or ".." in given.parts:  # a folder of samples may be a link to another disk
         raise InputError(f"{folder}: a record names a file outside of this folder: {name!r}")
     return folder / given
+
+
+def stored_samples(folder: Path, name: str) -> Path | None:
+    """The file of a record's samples, packed (`FILE.gz`) or not; None where the folder does not have it.
+
+    Raises:
+        InputError: it is outside of the folder.
+
+    """
+    place = place_inside(folder, name)
+    return next((one for one in (place, place.with_name(f"{place.name}{PACKED}")) if one.is_file()), None)
 
 
 @contextmanager

@@ -11,11 +11,8 @@ from datetime import datetime
 from pathlib import Path
 
 from dsabench.errors import InputError
-from dsabench.model.record import Failed, Phase, Record
-from dsabench.results.journal import FILE_NAME, Journal, claim_folder, place_inside, read_journal, whole_file
-
-_PACKED = ".gz"
-"""What a packed file of samples has behind its name."""
+from dsabench.model.record import Phase, Record
+from dsabench.results.journal import FILE_NAME, Journal, claim_folder, read_journal, stored_samples, whole_file
 
 _Measurement = tuple[str, str, Phase, datetime]
 _Series = tuple[str, int, Phase]
@@ -91,8 +88,8 @@ def _merge_one(folder: Path, records: Sequence[Record], target: Journal, done: M
         changes: dict[str, object] = {"occasion": occasion}
         if record.turn is not None:
             changes["turn"] = record.turn + shifts[record.study, record.round, record.phase]
-        if not isinstance(record.outcome, Failed) and record.outcome.samples is not None:
-            name = _copy(folder, record.outcome.samples, target.path.parent, record.boot)
+        if record.samples is not None:
+            name = _copy(folder, record.samples, target.path.parent, record.boot)
             done = replace(
                 done, samples=done.samples + (name is not None), without_samples=done.without_samples + (name is None)
             )
@@ -127,15 +124,14 @@ def _turns(records: Iterable[Record]) -> dict[_Series, set[tuple[str, int]]]:
 
 def _copy(source: Path, name: str, target: Path, boot: str) -> str | None:
     """Copy a file of samples, packed or not; returns its name there, None where the source does not have it."""
-    place_inside(source, name)
-    given = next((name + end for end in ("", _PACKED) if (source / (name + end)).is_file()), None)
+    given = stored_samples(source, name)
     if given is None:
         return None
-    end = given.removeprefix(name)
-    free = _free_name(source / given, name, target, boot, end)
+    end = given.name.removeprefix(Path(name).name)
+    free = _free_name(given, name, target, boot, end)
     place = target / (free + end)
     if not place.is_file():
-        with whole_file(place, "the samples were not copied") as copy, (source / given).open("rb") as samples:
+        with whole_file(place, "the samples were not copied") as copy, given.open("rb") as samples:
             shutil.copyfileobj(samples, copy)
     return free
 

@@ -277,8 +277,8 @@ class StudyRecords:
             found = tuple(record for record in found if self.counts(record, again))
             if not under_way:
                 return len(found)
-            trial, turns_had = Trial(runtime=spec, workload=workload).id, {record.turn for record in found} - {None}
-            return len(found) + sum(one.trial == trial and one.turn not in turns_had for one in under_way)
+            trial = Trial(runtime=spec, workload=workload).id
+            return len(found) + sum(one.trial == trial for one in under_way)
 
         return [workload for workload in self.config.workloads_of(phase) if had(workload) < boots]
 

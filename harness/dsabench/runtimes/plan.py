@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -150,10 +150,11 @@ def router_words(posts: Iterable[Post], router: RouterSpec) -> list[str]:
     return words
 
 
-def machines_of(spec: RuntimeSpec) -> tuple[int, ...]:
-    """GPUs of each of its machines, were every one another, in the order of the hosts of its roles."""
+def machines_of(spec: RuntimeSpec, gpus: Callable[[RuntimeSpec], int]) -> tuple[int, ...]:
+    """GPUs of each of its machines, were every one another, in the order of the hosts of its roles. `gpus` tells the runtime's, all in all."""
+    has_gpus = gpus(spec) > 0
     return tuple(
-        -(-ranks_of(own.knobs) // role.nodes)
+        -(-ranks_of(own.knobs) // role.nodes) if has_gpus else 0
         for role, own in role_specs(spec)
         for _ in range(role.instances * role.nodes)
     )

@@ -370,10 +370,13 @@ def gpus_each(config: StudyConfig, gpus: Callable[[RuntimeSpec], int]) -> int:
 
 def needs_of(config: StudyConfig, gpus: Callable[[RuntimeSpec], int]) -> Needs:
     """What the largest setting takes, of all machines and of each."""
-    most = gpus_each(config, gpus)
-    each = [max(column) for column in zip(*map(machines_of, _settings(config)), strict=True)]
+    of_settings = [machines_of(spec, gpus) for spec in _settings(config)]
     roles = (config.default.topology or SINGLE).roles
-    return Needs(most, tuple(each) if most else (0,) * len(each), any(role.nodes > 1 for role in roles))
+    return Needs(
+        gpus_each(config, gpus),
+        tuple(max(column) for column in zip(*of_settings, strict=True)),
+        any(role.nodes > 1 for role in roles),
+    )
 
 
 def machine_of(context: StudyContext, environment: Environment) -> StudyContext:

@@ -5,8 +5,8 @@ Nothing is read back from there: the journal stays the only truth, and the mirro
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -22,8 +22,8 @@ from dsabench.results.study_records import StudyRecords
 from dsabench.study.context import add_refusals
 from dsabench.study.next_boot import BootPlan
 from dsabench.study.plan import StudyPlan
+from dsabench.study.postgresql import Session, line_of
 from dsabench.study.session import PlannedTrial, StudyObserver
-from dsabench.study.shared import SharedStudy
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -45,9 +45,8 @@ class OptunaMirror(StudyObserver):
             InputError: the storage cannot be opened.
 
         """
-        self._inner, self._config, self._url = inner, config, url
+        self._inner, self._config, self._url, self._shared = inner, config, url, shared
         self._journal = Journal(folder)
-        self._shared = SharedStudy(url, config.name, "mirror") if shared else None
         self._is_gone = False
         with self._turn():  # Optuna makes its tables without a lock
             self._study()
@@ -96,10 +95,8 @@ class OptunaMirror(StudyObserver):
     def for_lane(self, number: int) -> StudyObserver:
         """One lane copies for all, so that no trial is copied twice."""
         inner = self._inner.for_lane(number)
-        if number > 1:
-            return inner
-        folder, shared = self._journal.path.parent, self._shared is not None
-        return OptunaMirror(inner, self._config, folder, self._url, shared=shared)
+        folder = self._journal.path.parent
+        return inner if number > 1 else OptunaMirror(inner, self._config, folder, self._url, shared=self._shared)
 
     def _try_to_copy(self, record: Record) -> None:
         """A storage that is gone costs the mirror, not the study."""
@@ -113,10 +110,20 @@ class OptunaMirror(StudyObserver):
                 self._copy(record)
         except (InputError, StoreError, OptunaError, SQLAlchemyError) as error:
             self._is_gone = True
-            self.note(f"warning: --optuna-storage: the mirror ends here: {' '.join(str(error).split())[:200]}")
+            self.note(f"warning: the mirror for optuna-dashboard ends here: {line_of(error)}")
 
-    def _turn(self) -> AbstractContextManager[None]:
-        return nullcontext() if self._shared is None else self._shared.turn()
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Lock out the mirrors of other machines."""
+        if not self._shared:
+            yield
+            return
+        session = Session(self._url)
+        try:
+            with session.lock("optuna"):  # tables are for all studies
+                yield
+        finally:
+            session.close()
 
     def _study(self) -> Study:
         import optuna  # noqa: PLC0415  (a second of start that most runs do without)
@@ -131,8 +138,7 @@ class OptunaMirror(StudyObserver):
                 load_if_exists=True,
             )
         except (optuna.exceptions.OptunaError, SQLAlchemyError, ImportError, ValueError, OSError) as error:
-            line = " ".join(str(error).split())[:200]
-            raise InputError(f"--optuna-storage: the storage cannot be opened: {line}") from error
+            raise InputError(f"--optuna-storage: the storage cannot be opened: {line_of(error)}") from error
 
     def _copy(self, last: Record) -> None:
         records = StudyRecords(self._config, last.environment.fingerprint, self._journal.read().records)

@@ -52,7 +52,7 @@ from dsabench.study.next_boot import (
 from dsabench.study.plan import DryRun, has_next_boot, make_dry_run
 from dsabench.study.proposers import PROPOSERS, make_proposer
 from dsabench.study.session import SILENT, StudyObserver, TrialSession, open_session
-from dsabench.study.shared import SharedJournal, SharedStudy
+from dsabench.study.shared import SharedStudy
 from dsabench.study.space_check import refuse_unprovable
 from dsabench.study.verdict import conclude
 from dsabench.study.worker import BootWorker, Reservations, WhyStop
@@ -157,8 +157,6 @@ class Study:
                         # Open the gate first: if its questions are missing, that must fail now and not after hours of
                         # boots.
                         run_loop(_gate_of(context, context.session(observer)))
-                        if isinstance(context.journal, SharedJournal):
-                            context.journal.shared.close()
                         run_lanes(context, partial(measure, with_gate=False), observer)
                     return run_loop(_measure_all(context, observer))
             finally:

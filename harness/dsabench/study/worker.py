@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import math
 import os
 import shutil
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -97,6 +98,11 @@ class Reservations:
             self._mine.unlink(missing_ok=True)
             os.close(descriptor)
 
+    def may_confirm(self, machine: str) -> bool:
+        """Whether this machine confirms: there is no other."""
+        del machine
+        return True
+
     def remove(self) -> None:
         """Delete all reservations. Call it when no process measures any more."""
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -141,7 +147,6 @@ class BootWorker:
     ) -> None:
         """`number` tells apart the workers of this process."""
         self._session, self._context, self._machine = session, context, machine
-        self._shared = context.journal.shared if isinstance(context.journal, SharedJournal) else None
         self._reservations: Reservations | SharedReservations = (
             SharedReservations(context.journal)
             if isinstance(context.journal, SharedJournal)
@@ -181,12 +186,10 @@ class BootWorker:
 
     async def wait_to_confirm(self) -> None:
         """Of a study that several machines measure, one confirms: wait until it is this one, or the time is up."""
-        limits = self._context.limits
-        if self._shared is None or limits.closed is not None:
-            return
-        time_s, told = limits.budget.time_s, False
-        while not self._shared.may_confirm(machine_name(self._context.environment)):
-            if time_s is not None and limits.elapsed_s >= time_s:
+        limits, told = self._context.limits, False
+        time_s = math.inf if limits.budget.time_s is None else limits.budget.time_s
+        while limits.closed is None and limits.elapsed_s < time_s:
+            if self._reservations.may_confirm(machine_name(self._context.environment)):
                 return
             if not told:
                 self._session.observer.note("another machine confirms; waiting for what it finds")

@@ -47,7 +47,8 @@ def test_copies_of_the_model_take_gpus_of_their_own(divides: str, gpus: int) -> 
     knobs = {"tp_size": 8, "dp_size": 2, divides: True}
     spec = RuntimeSpec(kind="sglang", model="m", knobs=knobs, topology=Topology(roles=(role,)))
     assert gpus_of(spec) == gpus
-    assert machines_of(spec) == (gpus // 2, gpus // 2)
+    assert machines_of(spec, gpus_of) == (gpus // 2, gpus // 2)
+    assert machines_of(spec, lambda _: 0) == (0, 0)
 
 
 def test_hosts_go_to_roles_in_order_and_the_router_stays_on_loopback() -> None:

@@ -80,4 +80,4 @@ def test_a_storage_that_goes_away_ends_the_mirror_and_not_the_study(tmp_path: Pa
         journal.append(record)
         mirror.record_written(record)
     (note,) = notes
-    assert note.startswith("warning: --optuna-storage: the mirror ends here: ")
+    assert note.startswith("warning: the mirror for optuna-dashboard ends here: --optuna-storage: ")

@@ -65,7 +65,7 @@ def scope() -> str:
 @pytest.fixture(autouse=True)
 def empty(url: str) -> None:
     shared = SharedStudy(url, "none", "none")
-    shared._ask("TRUNCATE dsabench_records, dsabench_boots")
+    shared._session.ask("TRUNCATE dsabench_records, dsabench_boots")
     shared.close()
 
 
@@ -125,7 +125,7 @@ def test_what_others_wrote_is_not_trusted(url: str, tmp_path: Path, scope: str, 
     (one.folder / "samples").mkdir(parents=True)
     (one.folder / "samples" / "plain.parquet").write_bytes(b"plain")
     one.journal.append(record(samples="samples/plain.parquet"))
-    one.shared._ask(f"UPDATE dsabench_records SET {change}")
+    one.shared._session.ask(f"UPDATE dsabench_records SET {change}")
     with pytest.raises(InputError, match=said):
         Machine(url, tmp_path / "other", scope)
     assert {place.name for place in tmp_path.iterdir()} <= {"one", "other"}
@@ -160,7 +160,7 @@ def test_another_machine_confirms_when_the_first_has_ended(url: str, tmp_path: P
 
 def test_a_lost_session_loses_no_record_and_is_said_at_the_next_turn(url: str, tmp_path: Path, scope: str) -> None:
     one, other = Machine(url, tmp_path / "one", scope), Machine(url, tmp_path / "other", scope)
-    (pid,) = one.shared._ask("SELECT pg_backend_pid() AS pid")
+    (pid,) = one.shared._session.ask("SELECT pg_backend_pid() AS pid")
     os.kill(pid.pid, signal.SIGTERM)
     one.journal.append(record())
     with (
@@ -176,9 +176,10 @@ def test_a_lost_session_loses_no_record_and_is_said_at_the_next_turn(url: str, t
 @pytest.mark.parametrize(
     ("url_of", "said"),
     [
-        ("sqlite:///{folder}/study.db", "a shared study takes a PostgreSQL database"),
+        ("sqlite:///{folder}/study.db", "--shared goes with --optuna-storage postgresql"),
         ("postgresql+psycopg2://me:secret@127.0.0.1:1/x", "the storage cannot be opened: .*Connection refused"),
-        ("nonsense", "the storage cannot be opened"),
+        ("nonsense", "--shared goes with --optuna-storage postgresql"),
+        ("postgresql://[", "the storage cannot be opened"),
     ],
 )
 def test_a_storage_that_is_none_is_one_line_without_the_password(tmp_path: Path, url_of: str, said: str) -> None:
