@@ -8,26 +8,16 @@ Prints a line for each tenth of the trials: CPU milliseconds of the scheduler a 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import tempfile
 import time
-import uuid
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
 
 from dsabench.config.load import load_study
-from dsabench.config.specs import StudyConfig
-from dsabench.model.environment import Environment
-from dsabench.model.record import Measured, Metric, Record
-from dsabench.study.machines import EvalsOfBoot, Needs
-from dsabench.study.session import PlannedTrial, StudyObserver, TrialSession
+from dsabench.model.record import Record
 from dsabench.study.study import Study
-from factories import ENVIRONMENT
+from pretended import PretendedCluster, PretendedMachine
 
 CONFIG = """
 name: no-op
@@ -44,60 +34,6 @@ budget: {{max_trials: {trials}, confirm_boots: 0}}
 """
 
 
-@dataclass
-class NoOp:
-    """A machine that has measured as soon as it is asked."""
-
-    told: list[tuple[float, int]] = field(default_factory=list)
-    """CPU seconds and bytes after each record."""
-    environment: Environment = ENVIRONMENT
-
-    async def run_boot(
-        self, session: TrialSession, trials: Sequence[PlannedTrial], evals: EvalsOfBoot | None = None
-    ) -> tuple[Record, ...]:
-        """Write a record of each trial."""
-        del evals
-        await asyncio.sleep(0)
-        boot, records = str(uuid.uuid4()), []
-        for one in trials:
-            chunk = float(one.trial.runtime.knobs["chunked_prefill_size"])
-            records.append(
-                Record(
-                    id=one.trial.id,
-                    occasion=one.occasion,
-                    boot=boot,
-                    study=session.study,
-                    round=one.round,
-                    phase=one.phase,
-                    turn=one.turn,
-                    trial=one.trial,
-                    environment=ENVIRONMENT,
-                    started_at=datetime.now(UTC),
-                    duration_s=0.0,
-                    boot_s=0.0,
-                    outcome=Measured(metrics={"output_throughput_tok_s": Metric(value=100.0 + chunk, n=12)}),
-                )
-            )
-            session.journal.append(records[-1])
-            self.told.append((time.process_time(), psutil.Process().memory_info().rss))
-        return tuple(records)
-
-
-@dataclass
-class NoOps:
-    """Several of them."""
-
-    all: list[NoOp]
-
-    @asynccontextmanager
-    async def machines(
-        self, config: StudyConfig, needs: Needs, observer: StudyObserver
-    ) -> AsyncIterator[Sequence[NoOp]]:
-        """All of them."""
-        del config, needs, observer
-        yield self.all
-
-
 def main() -> None:
     """Run one study."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -110,9 +46,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "study.yaml"
         file.write_text(CONFIG.format(chunks=chunks, running=running, proposer=args.proposer, trials=args.trials))
-        noops = NoOps([NoOp() for _ in range(args.machines)])
-        Study(load_study(file), Path(folder) / "results").run_on(noops)
-    told = sorted(one for machine in noops.all for one in machine.told)
+        told = list[tuple[float, int]]()
+        """CPU seconds and bytes after each record."""
+        here = psutil.Process()
+
+        def kept(_: Record) -> None:
+            told.append((time.process_time(), here.memory_info().rss))
+
+        cluster = PretendedCluster([PretendedMachine(kept) for _ in range(args.machines)])
+        Study(load_study(file), Path(folder) / "results").run_on(cluster)
     step = max(1, len(told) // 10)
     for first in range(0, len(told) - step + 1, step):
         (start_s, _), (end_s, held) = told[first], told[first + step - 1]

@@ -10,30 +10,24 @@ samples, and every record that a worker has written is among them. Prints what w
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import random
 import subprocess
 import sys
 import tempfile
 import time
-import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 
 import postgres
 from dsabench.config.load import load_study
-from dsabench.config.specs import StudyConfig
-from dsabench.model.record import Measured, Metric, Record
+from dsabench.model.record import Record
 from dsabench.results.journal import read_journal
-from dsabench.study.machines import EvalsOfBoot, Needs
-from dsabench.study.session import PlannedTrial, StudyObserver, TrialSession
 from dsabench.study.study import Study
 from factories import ENVIRONMENT
+from pretended import PretendedCluster, PretendedMachine
 
 CONFIG = """
 name: shared
@@ -51,50 +45,6 @@ CONFIRM_BOOTS = 4
 
 
 @dataclass
-class Pretended:
-    """A machine whose servers take a moment and are as fast as their chunks are large."""
-
-    number: int
-    seconds: float
-    written: Path
-    """A line for each record that was kept."""
-
-    def __post_init__(self) -> None:
-        self.environment = ENVIRONMENT.model_copy(update={"machine": f"machine-{self.number}"})
-
-    async def run_boot(
-        self, session: TrialSession, trials: Sequence[PlannedTrial], evals: EvalsOfBoot | None = None
-    ) -> tuple[Record, ...]:
-        """Write a record of each trial, with samples."""
-        del evals
-        boot, records = str(uuid.uuid4()), []
-        for one in trials:
-            await asyncio.sleep(self.seconds * random.uniform(0.5, 1.5))
-            samples = f"samples/{one.trial.id[:16]}-{one.occasion}.parquet"
-            (session.folder / samples).parent.mkdir(exist_ok=True)
-            (session.folder / samples).write_text(boot)
-            value = 100.0 + float(one.trial.runtime.knobs["chunked_prefill_size"]) + random.uniform(0.0, 0.5)
-            record = Record(
-                id=one.trial.id, occasion=one.occasion, boot=boot, study=session.study, round=one.round, phase=one.phase,
-                turn=one.turn, trial=one.trial, environment=self.environment, started_at=datetime.now(UTC), duration_s=self.seconds,
-                boot_s=0.0, outcome=Measured(metrics={"output_throughput_tok_s": Metric(value=value, n=12)}, samples=samples),
-            )  # fmt: skip
-            session.journal.append(record)
-            with self.written.open("a") as file:
-                file.write(f"{record.id} {record.occasion} {record.boot}\n")
-            records.append(record)
-        return tuple(records)
-
-    @asynccontextmanager
-    async def machines(
-        self, config: StudyConfig, needs: Needs, observer: StudyObserver
-    ) -> AsyncIterator[Sequence[Pretended]]:
-        """Itself alone."""
-        del config, needs, observer
-        yield [self]
-
-
-@dataclass
 class Seen:
     """Printed at the end."""
 
@@ -107,9 +57,21 @@ class Seen:
 
 
 def work(config: Path, folder: Path, url: str, number: int, seconds: float) -> None:
-    """Be one worker."""
-    machine = Pretended(number, seconds, folder.with_suffix(".written"))
-    result = Study(load_study(config), folder, shared_in=url).run_on(machine)
+    """Be one worker. It writes a line of each record that was kept."""
+
+    def kept(record: Record) -> None:
+        with folder.with_suffix(".written").open("a") as file:
+            file.write(f"{record.id} {record.occasion} {record.boot}\n")
+
+    def samples(place: Path, record: Record) -> str:
+        name = f"samples/{record.id[:16]}-{record.occasion}.parquet"
+        (place / name).parent.mkdir(exist_ok=True)
+        (place / name).write_text(record.boot)
+        return name
+
+    there = ENVIRONMENT.model_copy(update={"machine": f"machine-{number}"})
+    cluster = PretendedCluster([PretendedMachine(kept, there, seconds, samples)])
+    result = Study(load_study(config), folder, shared_in=url).run_on(cluster)
     assert [one.verdict for one in result.verdicts] == ["better"] * 2, result
 
 
@@ -170,7 +132,7 @@ def check(folders: Sequence[Path], settings: int, seen: Seen) -> None:
         written = folder.with_suffix(".written").read_text().splitlines()
         seen.problems += [f"lost: {line}" for line in written if line not in there]
         for record in records:
-            samples = folder / str(record.outcome.samples)
+            samples = folder / str(record.samples)
             if not samples.is_file() or samples.read_text() != record.boot:
                 seen.problems.append(f"{folder.name} lacks samples of {record.id[:10]} {record.occasion}")
     searched = Counter(
