@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import pytest
@@ -547,6 +548,35 @@ def test_lanes_that_begin_a_pair_again_begin_it_once(config: StudyConfig, first_
     fifth = taken(stays, third, fourth)
     assert (fifth.label, fifth.turn) == ("default", 2)
     assert (taken(stays, third, fourth, fifth).label, taken(stays, third, fourth, fifth).turn) == (best.label, 2)
+
+
+def test_a_pair_that_two_machines_have_begun_is_of_one_in_the_end(config: StudyConfig) -> None:
+    ledger, best = searched_on_a(config)
+    assert confirm_on(ledger, best.spec, "a", 1) == [("default", 0)]
+    assert confirm_on(ledger, best.spec, "b", 1) == [("default", 0)]
+    # The boot on b counts in place of the first one, so a has none.
+    assert confirm_on(ledger, best.spec, "a", 2) == [("default", 0), (best.label, 0)]
+    rest = confirm_on(ledger, best.spec, "a", 2 * config.budget.confirm_boots - 2)
+    assert {turn for _, turn in rest} == set(range(1, config.budget.confirm_boots))
+    assert next_confirm_boot(ledger, 0, best.spec) is None
+    verdict = next(one for one in judge(ledger, best.spec, 0).verdicts if one.workload == "one")
+    assert (verdict.n_base, verdict.n_candidate) == (config.budget.confirm_boots,) * 2
+
+
+@pytest.mark.parametrize("loads", [1, 2])
+def test_a_side_of_which_two_machines_have_a_load_each_is_measured_again(config: StudyConfig, loads: int) -> None:
+    """The machine that comes back has the other one's load in its way, and keeps its own."""
+    ledger, best = searched_on_a(config)
+    step = next_confirm_boot(on_machine(ledger, "a"), 0, best.spec)
+    assert step is not None
+    take_on(ledger, step, "a", 100.0)
+    began = next_confirm_boot(on_machine(ledger, "b"), 0, best.spec)
+    assert began is not None
+    take_on(ledger, dataclasses.replace(began, workloads=began.workloads[:loads]), "b", 50.0)
+    back = next_confirm_boot(on_machine(ledger, "a"), 0, best.spec)
+    assert back is not None
+    assert (back.label, back.turn) == ("default", 0)
+    assert [load.name for load in back.workloads] == [load.name for load in began.workloads[:loads]]
 
 
 def test_a_whole_pair_of_another_machine_stays(config: StudyConfig) -> None:
