@@ -33,7 +33,15 @@ from dsabench.results.ablation import changes_of, has_gain
 from dsabench.results.journal import FILE_NAME
 from dsabench.results.limits import LimitsOfLoad, limits_of_loads
 from dsabench.results.machines import machines_of
-from dsabench.results.scores import WorstRegret, against_default, levels, lost_requests, rank_key, worst_regrets
+from dsabench.results.scores import (
+    WorstRegret,
+    against_default,
+    levels,
+    lost_requests,
+    rank_key,
+    value_of,
+    worst_regrets,
+)
 from dsabench.study.study import Study
 
 _MESSAGE = 300
@@ -461,8 +469,7 @@ def _values(result: StudyResult, metric: str) -> dict[str, dict[str, float]]:
     """Setting → workload → what the search measured first."""
     found: dict[str, dict[str, float]] = {}
     for record in result.records:
-        outcome = record.outcome
-        known = outcome.metrics.get(metric) if isinstance(outcome, Measured) and record.phase == "search" else None
+        known = value_of(record, metric) if record.phase == "search" else None
         if known is not None:
             found.setdefault(record.trial.runtime.id, {}).setdefault(record.trial.workload.name, known.value)
     return found

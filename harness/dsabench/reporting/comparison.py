@@ -160,10 +160,12 @@ def _timed(records: Iterable[Record], metric: str) -> list[TimedBoot]:
             boots.setdefault(record.boot, []).append(record)
     found = []
     for boot, of_boot in boots.items():
-        values = [one.value for one in boot_values(of_boot, metric)]
+        values = boot_values(of_boot, metric)
+        beyond = next((one.beyond for one in values if one.beyond), 0)
         starts_s = [record.started_at.timestamp() for record in of_boot]
         ends_s = [start_s + record.duration_s for start_s, record in zip(starts_s, of_boot, strict=True)]
-        found.append(TimedBoot(boot, sum(values) / len(values), min(starts_s), max(ends_s)))
+        mean = sum(one.value for one in values) / len(values)
+        found.append(TimedBoot(boot, mean, min(starts_s), max(ends_s), beyond))
     return found
 
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.config.specs import StudyConfig
 from dsabench.model.metrics import METRICS
-from dsabench.model.record import Measured, Phase
+from dsabench.model.record import Phase
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.study_result import ScoredSetting, StudyResult
 from dsabench.model.verdict import Verdict
 from dsabench.reporting.svg_file import save_svg, svg_style
-from dsabench.results.scores import levels
+from dsabench.results.scores import boot_values, levels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -159,12 +159,5 @@ def window(verdicts: Sequence[Verdict]) -> tuple[float, float]:
 
 
 def _values(result: StudyResult, spec: RuntimeSpec, workload: str, metric: str, phase: Phase) -> list[float]:
-    return [
-        outcome.metrics[metric].value
-        for record in result.records
-        if record.phase == phase
-        and record.trial.runtime == spec
-        and record.trial.workload.name == workload
-        and isinstance(outcome := record.outcome, Measured)
-        and metric in outcome.metrics
-    ]
+    of_load = [one for one in result.records if one.trial.runtime == spec and one.trial.workload.name == workload]
+    return [one.value for one in boot_values([one for one in of_load if one.phase == phase], metric)]

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from dsabench.config.specs import StudyConfig
+from dsabench.model.capacity import CAPACITY_METRICS
 from dsabench.model.environment import without_serials
 from dsabench.model.metrics import METRICS
 from dsabench.model.numerics import other_precision
@@ -20,6 +21,7 @@ from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.study import MetricLimit, Objective
 from dsabench.model.study_result import AccuracyRefusal, ObjectiveScore, ScoredSetting
 from dsabench.model.verdict import ABLATE_BOOTS_MIN, BOOTS_MIN, Verdict
+from dsabench.model.workload import Workload
 from dsabench.results.machines import clock_words, low_clocks, machine_name, machines_of
 from dsabench.results.study_records import StudyRecords, describe, spent
 from dsabench.stats.compare import (
@@ -49,10 +51,13 @@ def score_setting(
         outcome = settled[0].outcome if settled else None
         if not isinstance(outcome, Measured):
             return ObjectiveScore(None, 0.0, f"{name}: {_failure(settled)}")
-        metric = outcome.metrics.get(objective.metric)
-        if metric is None or metric.value <= 0:
+        found = value_of(settled[0], objective.metric)
+        if found is None or found.value <= 0:
             return ObjectiveScore(None, 0.0, f"{name}: no {objective.metric}")
-        values.append(metric.value / levels.get(machine_name(settled[0].environment), 1.0))
+        values.append(found.value / levels.get(machine_name(settled[0].environment), 1.0))
+        if found.beyond < 0:
+            violation += 1.0
+            why_not = why_not or f"{name}: not even {found.value:g} met the SLO"
         lost, sent = lost_requests(settled[:1])
         if lost:
             violation += lost / sent
@@ -279,18 +284,22 @@ def compare_pairs(
 
     For `pilot` and `least` see `ComparisonSpec`.
     """
-    both = [pair for pair in paired.pairs if all(_has(record, metric) for record in pair)]
+    both = [pair for pair in paired.pairs if len(boot_values(pair, metric)) == 2]
+    base, candidate = (
+        [value for pair in both for value in boot_values(pair[side : side + 1], metric)] for side in (0, 1)
+    )
     left_out = paired.alone + len(paired.pairs) - len(both)
     machines = len(machines_of(chain.from_iterable(both)))
     notes = [
         f"{left_out} boot{'s' * (left_out > 1)} without a partner left out" if left_out else "",
+        _beyond_words(base, candidate),
         f"on {machines} machines, each pair on one" if machines > 1 else "",
         clock_words(low_clocks(chain.from_iterable(both))),
     ]
     return compare_boots(
         ComparisonSpec(metric, workload, METRICS[metric].direction, True, EQUIVALENCE, pilot=pilot, least=least),
-        boot_values([pair[0] for pair in both], metric),
-        boot_values([pair[1] for pair in both], metric),
+        base,
+        candidate,
         note="; ".join(filter(None, notes)),
     )
 
@@ -412,10 +421,6 @@ def _between_s(one: Record, other: Record) -> float:
     return max(0.0, (second.started_at - first.started_at).total_seconds() - first.duration_s)
 
 
-def _has(record: Record, metric: str) -> bool:
-    return isinstance(record.outcome, Measured) and metric in record.outcome.metrics
-
-
 def in_turns(config: StudyConfig, base: Confirmed, candidate: Confirmed) -> str:
     """`in turns` if the records prove it, else what they show instead."""
     paired = [pair_boots(base.get(one.name, ()), candidate.get(one.name, ())) for one in config.workloads]
@@ -437,11 +442,32 @@ def levels(family: Sequence[Verdict], level: float = ALPHA) -> str:
 
 def boot_values(records: Sequence[Record], metric: str) -> list[BootValue]:
     """The metric of each record that has it, with the boot."""
-    return [
-        BootValue(record.boot, outcome.metrics[metric].value)
-        for record in records
-        if isinstance(outcome := record.outcome, Measured) and metric in outcome.metrics
-    ]
+    return [value for record in records if (value := value_of(record, metric)) is not None]
+
+
+def value_of(record: Record, metric: str) -> BootValue | None:
+    """A metric of one record, with the boot. A capacity is at most the lowest load where not even that met the SLO, and at least the
+    highest where that did.
+    """
+    outcome, workload = record.outcome, record.trial.workload
+    if not isinstance(outcome, Measured):
+        return None
+    known = outcome.metrics.get(metric)
+    if isinstance(workload, Workload) and outcome.probes and metric == CAPACITY_METRICS[workload.load_key]:
+        if known is None:
+            return BootValue(record.boot, min(one.load for one in outcome.probes), beyond=-1)
+        return BootValue(record.boot, known.value, beyond=int(known.value == getattr(workload, workload.load_key)))
+    return None if known is None else BootValue(record.boot, known.value)
+
+
+def _beyond_words(*sides: Sequence[BootValue]) -> str:
+    """How many boots of base and candidate stand for more or less than their value."""
+    said = []
+    for name, values in zip(("base", "candidate"), sides, strict=True):
+        for sign, load in ((-1, "no load, so the lowest counts"), (1, "the highest load")):
+            if many := sum(one.beyond == sign for one in values):
+                said.append(f"{many} boot{'s' * (many > 1)} of the {name} met the SLO under {load}")
+    return ", ".join(said)
 
 
 def machine_levels(metric: str, of_default: Iterable[Sequence[Record]]) -> dict[str, float]:
@@ -457,8 +483,8 @@ def machine_levels(metric: str, of_default: Iterable[Sequence[Record]]) -> dict[
     for boots in of_loads:
         values: dict[str, float] = {}
         for record in boots:
-            if _has(record, metric) and (value := boot_values([record], metric)[0].value) > 0:
-                values.setdefault(machine_name(record.environment), value)
+            if (found := value_of(record, metric)) is not None and found.value > 0:
+                values.setdefault(machine_name(record.environment), found.value)
         for machine, value in values.items():
             logs[machine].append(math.log(value / next(iter(values.values()))))
     return {

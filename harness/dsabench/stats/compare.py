@@ -22,6 +22,7 @@ from dsabench.stats.power import BOOTS_MAX, boots_needed, detectable
 
 Values = npt.NDArray[np.float64]
 ALPHA = 0.05
+_BEYOND = "how far beyond some values lie is not known"
 _HUGE = 100.0
 """Hundredfold. The interval of three boots a side may reach astronomic numbers, which nobody wants to read."""
 
@@ -31,6 +32,8 @@ class BootValue(NamedTuple):
 
     boot: str
     value: float
+    beyond: int = 0
+    """-1: it is this or less, 1: this or more, as of a search that ended at its lowest or highest load; 0: it is this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,9 @@ class BootComparison:
     answer: LogRatioEstimate | DirectVerdict
     note: str = ""
     """What the reader of the verdict should know."""
+    may_be_less: bool = False
+    """Whether the ratio may be below its interval, because values of boots bound it alone."""
+    may_be_more: bool = False
 
 
 def compare_boots(
@@ -112,6 +118,7 @@ def compare_boots(
     """
     left, right = _by_boot(base), _by_boot(candidate)
     judged = BootComparison(question, len(left), len(right), DirectVerdict("no difference", "", 0.0), note)
+    judged = replace(judged, may_be_less=_is_beyond(base, 1, candidate), may_be_more=_is_beyond(base, -1, candidate))
     if base and Counter(base) == Counter(candidate):
         return replace(judged, answer=DirectVerdict("no difference", "both sides are the same measurements", 0.0))
     if problem := _obstacle(question, left, right):
@@ -119,7 +126,10 @@ def compare_boots(
         return replace(judged, answer=DirectVerdict("inconclusive", problem, _observed(left, right), needed))
     x, y = (np.array(list(side.values()), dtype=np.float64) for side in (left, right))
     if np.ptp(np.concatenate((x, y))) == 0.0:
-        return replace(judged, answer=DirectVerdict("no difference", f"every boot gave {x[0]:g}", 0.0))
+        same = DirectVerdict("no difference", f"every boot gave {x[0]:g}", 0.0)
+        if judged.may_be_less or judged.may_be_more:
+            same = replace(same, verdict="inconclusive", reason=f"{same.reason}, and {_BEYOND}")
+        return replace(judged, answer=same)
     if (bad := int(np.sum(x <= 0.0) + np.sum(y <= 0.0))) > 0:
         reason = f"{bad} of {x.size + y.size} boots gave a value that is not positive: there is no ratio to judge"
         return replace(judged, answer=DirectVerdict("inconclusive", reason))
@@ -145,11 +155,16 @@ def _observed(base: dict[str, float], candidate: dict[str, float]) -> float | No
     return relative(means[0] - means[1])
 
 
+def _is_beyond(base: Sequence[BootValue], sign: int, candidate: Sequence[BootValue]) -> bool:
+    """Whether values of the base lie beyond what was measured in this direction, or those of the candidate in the other."""
+    return any(one.beyond == sign for one in base) or any(one.beyond == -sign for one in candidate)
+
+
 def _by_boot(side: Sequence[BootValue]) -> dict[str, float]:
     """Boot → mean of its values, in order of first appearance."""
     values: dict[str, list[float]] = {}
-    for boot, value in side:
-        values.setdefault(boot, []).append(value)
+    for one in side:
+        values.setdefault(one.boot, []).append(one.value)
     return {boot: math.fsum(of_boot) / len(of_boot) for boot, of_boot in values.items()}
 
 
@@ -216,7 +231,7 @@ def verdict_at(member: BootComparison, alpha: float = ALPHA) -> Verdict:
 
     "no difference": the interval lies inside ± equivalence, even if it excludes 0. "better", "worse" ("differs" if
     neither direction is better): the interval excludes 0 and reaches beyond ± equivalence. "inconclusive": anything
-    else.
+    else. An interval that boots bound alone is open to that side.
     """
     question, answer = member.question, member.answer
     sides = {"n_base": member.n_base, "n_candidate": member.n_candidate}
@@ -232,13 +247,16 @@ def verdict_at(member: BootComparison, alpha: float = ALPHA) -> Verdict:
         )
     half_width = t_critical(alpha / 2, answer.df) * answer.standard_error
     low, high = (relative(answer.difference + side * half_width) for side in (-1, 1))
-    word = _word(question, low, high)
-    reason = f"the change is between {_percent(low)} and {_percent(high)} ({100 * (1 - alpha):.3g} % confidence)"
+    word = _word(question, -math.inf if member.may_be_less else low, math.inf if member.may_be_more else high)
+    least, most = " or less" * member.may_be_less, " or more" * member.may_be_more
+    reason = f"the change is between {_percent(low)}{least} and {_percent(high)}{most} ({100 * (1 - alpha):.3g} % confidence)"
     if word == "no difference":
         reason += f", within ±{100 * question.equivalence:g} %"
     needed: int | None = None
     if word == "inconclusive" and question.apart:
         reason += "; boots in turns decide it"
+    elif word == "inconclusive" and _word(question, low, high) != word:
+        reason += f"; {_BEYOND}"
     elif word == "inconclusive":
         wanted, needed = _boots_to_decide(member, answer, alpha)
         many = f"more than {BOOTS_MAX}" if needed is None else f"about {needed}"

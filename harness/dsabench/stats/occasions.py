@@ -37,6 +37,8 @@ class TimedBoot(NamedTuple):
     value: float
     start_s: float
     end_s: float
+    beyond: int = 0
+    """As of a `BootValue`."""
 
 
 Occasion = tuple[TimedBoot, ...]
@@ -173,7 +175,7 @@ def _between_s(left: Occasion, right: Occasion) -> float:
 
 
 def _values(boots: Sequence[TimedBoot]) -> list[BootValue]:
-    return [BootValue(one.boot, one.value) for one in boots]
+    return [BootValue(one.boot, one.value, one.beyond) for one in boots]
 
 
 def _said(seconds: float) -> str:

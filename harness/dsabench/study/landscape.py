@@ -18,12 +18,11 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, Valida
 from dsabench.config.mistakes import unknown_word
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
-from dsabench.model.record import Measured
 from dsabench.model.space import AssignmentKey, base_assignment, boot_key, canonical, is_legal, key_of
 from dsabench.model.study import Assignment, Axis, SearchSpace
 from dsabench.model.study_result import ScoredSetting
 from dsabench.model.value import FrozenMap, KnobValue, Value
-from dsabench.results.scores import scored_settings
+from dsabench.results.scores import boot_values, scored_settings
 from dsabench.results.study_records import StudyRecords
 
 Line = TypeVar("Line", bound=Value)
@@ -216,8 +215,7 @@ def _noise(records: StudyRecords) -> float:
     """
     metric, of_trial = records.config.objective.metric, defaultdict[str, list[float]](list)
     for record in records.records:
-        if isinstance(record.outcome, Measured) and metric in record.outcome.metrics:
-            of_trial[record.id].append(math.log(record.outcome.metrics[metric].value))
+        of_trial[record.id] += [math.log(one.value) for one in boot_values([record], metric)]
     again = [values for values in of_trial.values() if len(values) > 1]
     squares = math.fsum((value - fmean(values)) ** 2 for values in again for value in values)
     if not again:

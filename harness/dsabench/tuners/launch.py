@@ -14,7 +14,15 @@ from dsabench.model.study_result import StudyResult
 from dsabench.model.tuned_table import LaunchRule, TunedTable
 from dsabench.model.value import KnobValue
 from dsabench.runtimes.kinds import make_runtime
-from dsabench.tuners.of_sweep import TunePlan, gates_of, table_of_sweep, why_not_better, why_unfinished
+from dsabench.tuners.of_sweep import (
+    TunePlan,
+    gates_of,
+    in_words,
+    objective_verdicts,
+    table_of_sweep,
+    why_not_better,
+    why_unfinished,
+)
 from dsabench.tuners.target import target_of
 
 CHUNK, MEMORY = "chunked_prefill_size", "mem_fraction_static"
@@ -96,7 +104,8 @@ def table_of(config: StudyConfig, result: StudyResult, command: str) -> tuple[Tu
         instead_of={name: default.knobs[name] for name in changed if name in default.knobs},
     )
     served = [sentence.removesuffix(".") for sentence in served_lines(result.records)]
-    table = table_of_sweep(rule, config, result, [*served, *_limits_of(config)], command)
+    conditions = [*served, *_limits_of(config), in_words(objective_verdicts(config, result))]
+    table = table_of_sweep(rule, config, result, conditions, command)
     return table, f"better with {best.changes(default)}"
 
 

@@ -6,8 +6,10 @@ from datetime import timedelta
 
 import pytest
 
+from dsabench.model.capacity import LoadProbe
 from dsabench.model.record import Measured, Metric, Record
 from dsabench.model.study import Objective
+from dsabench.model.verdict import Verdict
 from dsabench.reporting.comparison import ComparedSide, compare_sides
 from dsabench.results.scores import (
     compare_settings,
@@ -18,7 +20,7 @@ from dsabench.results.scores import (
     score_setting,
     worst_regrets,
 )
-from factories import ENVIRONMENT, START, make_failure, make_record, make_spec
+from factories import ENVIRONMENT, START, make_failure, make_record, make_spec, make_workload
 from studies import STUDY, load_study
 
 BASE, BEST = make_spec(prefix_cache=False), make_spec(prefix_cache=True)
@@ -136,6 +138,50 @@ def test_a_setting_that_lost_requests_is_not_feasible() -> None:
         objective, score_setting(objective, {"chat": [make_record(value=1.0)]})
     )
     assert lost_requests([lossy, whole]) == (3, 128)
+
+
+SOUGHT = make_workload(slo={"ttft_ms": 100}, max_concurrency=16, capacity={"lowest": 2})
+BEARS = Objective(metric="capacity_concurrency", direction="maximize")
+
+
+def bearing(side: str, turn: int, load: float | None) -> Record:
+    """A boot that bears so many requests in flight; None: not even two."""
+    probes = (LoadProbe(load=16, attainment=0.1), LoadProbe(load=2, attainment=0.5))
+    metrics = {} if load is None else {BEARS.metric: Metric(value=load, n=2)}
+    record = make_record(workload=SOUGHT, outcome=Measured(metrics=metrics, probes=probes))
+    minute = 2 * turn + (side == "B")
+    return boot(side, minute, turn=turn).model_copy(
+        update={"id": record.id, "outcome": record.outcome, "trial": record.trial}
+    )
+
+
+def test_a_capacity_below_the_lowest_load_counts_as_that_and_is_not_feasible() -> None:
+    score = score_setting(BEARS, {"chat": [bearing("A", 0, None)]})
+    assert (score.value, score.is_feasible, score.why_not) == (pytest.approx(2), False, "chat: not even 2 met the SLO")
+    assert score_setting(BEARS, {"chat": [bearing("A", 0, 16)]}).is_feasible
+    assert (
+        score_setting(Objective(metric="ttft_ms.p50", direction="minimize"), {"chat": [bearing("A", 0, None)]}).value
+        is None
+    )
+
+
+def test_boots_below_the_lowest_load_are_not_left_out_of_a_verdict() -> None:
+    """Left out, they would make a default look better than it is, and a candidate that sometimes bears nothing a winner."""
+
+    def verdict(default: list[float | None], best: list[float | None]) -> Verdict:
+        sides = [
+            {SOUGHT.name: tuple(bearing(side, turn, load) for turn, load in enumerate(loads))}
+            for side, loads in (("A", default), ("B", best))
+        ]
+        (found,) = compare_settings([SOUGHT.name], [BEARS.metric], *sides)
+        return found
+
+    better = verdict([4, 4, None, 5], [10, 11, 10, 12])
+    assert (better.verdict, better.n_base) == ("better", 4)
+    assert "1 boot of the base met the SLO under no load, so the lowest counts" in better.reason
+    assert verdict([4, 4, 4, 5], [10, 11, None, 12]).verdict == "inconclusive"
+    assert verdict([4, 4, 4, 5], [None, None, None, None]).verdict == "worse"
+    assert "2 boots of the candidate met the SLO under the highest load" in verdict([4, 4, 5], [16, 12, 16]).reason
 
 
 def test_each_load_is_held_against_the_machine_that_measured_it() -> None:

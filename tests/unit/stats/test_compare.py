@@ -155,6 +155,38 @@ def test_boots_that_all_agree_are_no_difference_even_at_zero() -> None:
     assert versus(side("a", 0.0, 0.0, 0.0), side("b", 0.0, 0.0, 0.0)).verdict == "no difference"
 
 
+def beyond(boots: list[BootValue], *signs: int) -> list[BootValue]:
+    """With values that are this or less (-1), or this or more (1)."""
+    return [one._replace(beyond=sign) for one, sign in zip(boots, signs, strict=True)]
+
+
+def test_boots_that_only_bound_a_ratio_prove_what_holds_whatever_they_are() -> None:
+    low, high = side("a", 0.2, 0.3, 0.25), side("b", 0.8, 0.81, 0.79)
+    less, more = beyond(low, -1, 0, 0), beyond(high, 1, 0, 0)
+    assert versus(less, high).verdict == versus(low, more).verdict == versus(less, more).verdict == "better"
+    assert versus(high, less).verdict == versus(more, low).verdict == "worse"
+    assert "% or more (95 % confidence)" in versus(less, high).reason
+    assert " or less and " in versus(high, less).reason
+
+
+def test_boots_that_only_bound_a_ratio_prove_nothing_that_they_could_undo() -> None:
+    low, high = side("a", 0.2, 0.3, 0.25), side("b", 0.8, 0.81, 0.79)
+    for base, candidate in ((low, beyond(high, -1, 0, 0)), (beyond(low, 0, 1, 0), high)):
+        verdict = versus(base, candidate)
+        assert verdict.verdict == "inconclusive"
+        assert verdict.boots_needed is None
+        assert verdict.reason.endswith("; how far beyond some values lie is not known")
+    same = versus(beyond(side("a", 2, 2, 2), 1, 1, 1), beyond(side("b", 2, 2, 2), 1, 1, 1))
+    assert (same.verdict, same.reason) == (
+        "inconclusive",
+        "every boot gave 2, and how far beyond some values lie is not known",
+    )
+    # What is as good as equal is not where one of them may be far less.
+    near = [side(name, 1.0, 1.0001, 0.9999) for name in "ab"]
+    assert versus(*near).verdict == "no difference"
+    assert versus(near[0], beyond(near[1], -1, 0, 0)).verdict == "inconclusive"
+
+
 def test_exact_values_that_differ_differ() -> None:
     verdict = versus(side("a", 2.0, 2.0, 2.0), side("b", 3.0, 3.0, 3.0))
     assert (verdict.verdict, verdict.ci_low, verdict.ci_high) == ("better", pytest.approx(0.5), pytest.approx(0.5))
