@@ -39,13 +39,13 @@ class TwoNodes:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
-    def far_servers(self) -> list[str]:
-        """Command lines of SGLang's processes over there."""
+    def far_servers(self, module: str = "sglang") -> list[str]:
+        """Command lines over there of processes of a module: SGLang's, or the reference runtime's."""
         found = []
         for pid in self._far_processes():
             with suppress(OSError):
                 found.append(Path(f"/proc/{pid}/cmdline").read_bytes().decode().replace("\0", " "))
-        return [words for words in found if " -m sglang" in words]
+        return [words for words in found if f" -m {module}" in words and "env " not in words[:5]]
 
     def _far_processes(self) -> list[int]:
         words = ["ip", "netns", "pids", self.namespace]

@@ -31,8 +31,6 @@ class RuntimeKindInfo(Value):
     needs_base_url: bool = False
     needs_tokenizer: bool = False
     """Whether text datasets need a tokenizer's folder. Other kinds report their own tokenizer."""
-    machines: int | None = None
-    """Machines that one instance may span at most."""
     models: tuple[str, ...] | None = None
     knobs: FrozenMap[tuple[str, ...]] | None = None
     """The knobs that it has, each with its choices if they are limited."""

@@ -58,8 +58,6 @@ def _model_mistakes(source: YamlFile, runtime: RuntimeConfig) -> Mistakes:
             yield source.error(problem, ("runtime", "base", knob))
     for index, role in enumerate(() if runtime.topology is None else runtime.topology.roles):
         here: KeyPath = ("runtime", "topology", "roles", index)
-        if info.machines is not None and role.nodes > info.machines:
-            yield source.error(f"the {kind} runtime serves on one machine; remove the key", (*here, "nodes"))
         for knob, value in role.knobs.items():
             if problem := _foreign(kind, knob, [value]):
                 yield source.error(problem, (*here, "knobs", knob))

@@ -126,7 +126,7 @@ def deployment_of(wanted: Wanted, form: Form) -> Deployment:
     """
     spec, config = wanted.spec, wanted.config
     topology = spec.topology or SINGLE
-    if runtime_kinds()[spec.kind].machines is not None:
+    if "launch.sites" in runtime_kinds()[spec.kind].refused:
         raise InputError(f"{form}: kind {spec.kind} serves on the machine that starts it: its command does it")
     if form == "compose" and any(role.nodes > 1 for role in topology.roles):
         raise InputError("compose is for one machine, and this spans several: lws, k8s, helm or slurm")

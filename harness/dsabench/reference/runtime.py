@@ -11,8 +11,9 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -24,13 +25,13 @@ from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import ROUTER, SINGLE, Role, RoleHosts, RouterSpec
 from dsabench.model.value import KnobValue
 from dsabench.reference.engine.sizes import SIZES
-from dsabench.runtimes.command import Launch
+from dsabench.runtimes.command import Launch, enclose
 from dsabench.runtimes.deployment import Deployment, ServerProgram, run_deployment
 from dsabench.runtimes.plan import LaunchPlan, PlannedProcess, instances_of, role_specs, router_words, settled_knobs
 from dsabench.runtimes.ports import HOST
 from dsabench.runtimes.protocol import AttentionShape, Place, PlainRuntime
 from dsabench.runtimes.readback import KnobReadback, read_knobs
-from dsabench.runtimes.sites import ROUTER_PORT, Post
+from dsabench.runtimes.sites import ROUTER_PORT, Post, ranks_of
 
 _MODULE = "dsabench.reference.launch_server"
 _ROUTER_MODULE = "dsabench.reference.router"
@@ -118,7 +119,7 @@ class ReferenceRuntime(PlainRuntime):
         identity = await self.identity()
         if spec.version not in {None, identity.version}:
             raise InputError(f"the config asks for reference {spec.version}, installed is {identity.version}")
-        program = ServerProgram(lambda launch: self.plan(spec, sites=launch.sites, cores=place.cores))
+        program = ServerProgram(lambda launch: self._planned(spec, launch, place.cores))
         async with run_deployment(spec, program, self.launch, place) as server:
             server.resolved = await _read_back(server)
             yield server
@@ -131,28 +132,34 @@ class ReferenceRuntime(PlainRuntime):
         sites: Mapping[str, RoleHosts] | None = None,
         cores: Sequence[int] = (),
     ) -> LaunchPlan:
-        """One command per server, and the router's; see `Runtime.plan`.
+        """One command per machine of a server, and the router's; see `Runtime.plan`.
 
         Servers share the cores; none given means those of this process. Ports that no site names are sglang's defaults.
         """
         del version
-        sites = {**self.launch.sites, **(sites or {})}
+        launch = replace(self.launch, sites={**self.launch.sites, **(sites or {})})
+        return self._planned(spec, launch, cores)
+
+    def _planned(self, spec: RuntimeSpec, launch: Launch, cores: Sequence[int]) -> LaunchPlan:
+        sites = launch.sites
         topology = spec.topology or SINGLE
-        places: dict[str, RoleHosts] = {role.role: _on_loopback(role, sites) for role in topology.roles}
+        places: dict[str, RoleHosts] = {role.role: _placed(role, sites) for role in topology.roles}
         posts = tuple(instances_of(topology, places))
-        threads = max(1, len(cores or os.sched_getaffinity(0)) // len(posts))
+        sharing = sum(role.instances * role.nodes for role in topology.roles if set(places[role.role].hosts) == {HOST})
+        threads = max(1, len(cores or os.sched_getaffinity(0)) // max(sharing, 1))
         processes: list[PlannedProcess] = []
         for number, (role, own) in enumerate(role_specs(spec)):
-            if role.nodes > 1:
-                raise InputError(f"runtime.topology.roles.{number}.nodes: the reference runtime serves on one machine")
+            _check_nodes(f"runtime.topology.roles.{number}.nodes", role, own)
             flags, env = self._rendered(own, threads)
-            for post in posts:
+            for post, node in product(posts, range(role.nodes)):
                 if post.role == role:
-                    head = (str(self.python), "-m", _MODULE, "--model-path", spec.model, "--host", HOST)
-                    argv = (*head, "--port", str(post.http), *flags, *_role_flags(post))
-                    processes.append(PlannedProcess(role.role, post.instance, 0, argv, env, term_all=True))
+                    bind = post.site.bind or post.host()
+                    head = (str(self.python), "-m", _MODULE, "--model-path", spec.model, "--host", bind)
+                    words = (*head, "--port", str(post.http), *flags, *_role_flags(post, node))
+                    argv, outside = enclose(words, env, launch, post.host(node))
+                    processes.append(PlannedProcess(role.role, post.instance, node, argv, outside, term_all=True))
         if topology.router is not None:
-            processes.append(self._router(posts, topology.router, sites.get(ROUTER, RoleHosts())))
+            processes.append(self._router(posts, topology.router, launch))
         return LaunchPlan(tuple(processes))
 
     def _rendered(self, spec: RuntimeSpec, threads: int) -> tuple[tuple[str, ...], dict[str, str]]:
@@ -164,11 +171,12 @@ class ReferenceRuntime(PlainRuntime):
             flags = (*flags, FLAGS["cpu_threads"], str(threads))
         return flags, {**self.source_path, **self.launch.env, **spec.env, **variables}
 
-    def _router(self, posts: Sequence[Post], router: RouterSpec, site: RoleHosts) -> PlannedProcess:
+    def _router(self, posts: Sequence[Post], router: RouterSpec, launch: Launch) -> PlannedProcess:
+        site = launch.sites.get(ROUTER, RoleHosts())
         words = (str(self.python), "-m", _ROUTER_MODULE, *router_words(posts, router))
         words = (*words, "--host", HOST, "--port", str(site.port or ROUTER_PORT))
-        env = {**self.source_path, **self.launch.env}
-        return PlannedProcess(ROUTER, 0, 0, words, env, term_all=True)
+        argv, env = enclose(words, {**self.source_path, **launch.env}, launch)
+        return PlannedProcess(ROUTER, 0, 0, argv, env, term_all=True)
 
     @property
     def python(self) -> Path:
@@ -234,13 +242,22 @@ def _runs_as(name: str, resolved: Mapping[str, JsonValue]) -> JsonValue | None:
     return own.get(name) if isinstance(own, Mapping) else None
 
 
-def _on_loopback(role: Role, sites: Mapping[str, RoleHosts]) -> RoleHosts:
-    """Where the role's servers stand: every one on this machine."""
-    hosts = (HOST,) * role.instances * role.nodes
-    return sites.get(role.role, RoleHosts()).model_copy(update={"hosts": hosts})
+def _placed(role: Role, sites: Mapping[str, RoleHosts]) -> RoleHosts:
+    """Where the role's servers stand: on this machine, where no site names another."""
+    site = sites.get(role.role, RoleHosts())
+    return site if site.hosts else site.model_copy(update={"hosts": (HOST,) * role.instances * role.nodes})
 
 
-def _role_flags(post: Post) -> Iterator[str]:
+def _check_nodes(place: str, role: Role, spec: RuntimeSpec) -> None:
+    ranks = ranks_of(spec.knobs)
+    if role.nodes > 1 and (ranks % role.nodes or ranks != int(spec.knobs.get("tp_size", 1))):
+        raise InputError(f"{place}: {role.nodes} machines take tp_size ranks of one replica, as many on each")
+
+
+def _role_flags(post: Post, node: int) -> Iterator[str]:
+    if post.role.nodes > 1:
+        yield from ("--nnodes", str(post.role.nodes), "--node-rank", str(node))
+        yield from ("--dist-init-addr", f"{post.host()}:{post.dist_port}")
     if post.role.role != "server":
         yield from ("--disaggregation-mode", post.role.role)
     if post.role.role == "prefill":

@@ -109,7 +109,6 @@ def test_mistakes_of_a_recipe(write: Write, rest: str, said: str) -> None:
     ("rest", "said"),
     [
         (", hardware: h200", "runtime.hardware: only kind sglang has it"),
-        (", topology: {roles: [{nodes: 2}]}", "runtime.topology.roles[0].nodes: the reference runtime serves on one"),
         (", topology: {roles: [{knobs: {pp_size: 2}}]}", "runtime.topology.roles[0].knobs.pp_size: the reference runtime has"),
         (", topology: {router: {}}", "runtime.topology: a router needs"),
         (", launch: {entry: serve}", "runtime.launch.entry: only kind sglang has it"),

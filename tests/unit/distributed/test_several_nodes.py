@@ -19,6 +19,7 @@ import yaml
 from dsabench.model.record import Failed, Measured
 from dsabench.results.journal import Journal
 from far_servers import of_booters, wait_until
+from program import dsabench
 from ray_nodes import TwoNodes, two_nodes
 from sglang_server import install_server
 
@@ -191,6 +192,81 @@ def test_a_launch_stands_on_nodes_until_it_ends(
     _, err = run.communicate(timeout=60)
     assert run.returncode == (130 if number == signal.SIGINT else -number), err
     wait_until(lambda: not nodes.far_servers(), within_s=40 if number == signal.SIGKILL else 0)
+
+
+REFERENCE = "dsabench.reference"
+APART: dict[str, dict[str, Any]] = {
+    "ranks": {"base": {"tp_size": 2}, "topology": {"roles": [{"nodes": 2}]}},
+    "pd": {"topology": {"roles": [{"role": "prefill"}, {"role": "decode"}], "router": {"policy": "round_robin"}}},
+}
+"""Two tensor parallel ranks of one server, which meet over gloo; prefill and decode, whose KV goes from one to the other."""
+
+
+def reference(folder: Path, which: str) -> Path:
+    load = {"dataset": "random-ids", "input_len": 48, "output_len": 8, "num_prompts": 12, "max_concurrency": 2}
+    study = {
+        "name": "apart",
+        "runtime": {"kind": "reference", "model": "tiny", "ready_timeout_s": 60, **APART[which]},
+        "workloads": [{"name": "chat", **load}],
+        "sweeps": [{"axes": {"chunked_prefill_size": [64, 128]}}],
+        "proposer": {"kind": "grid"},
+        "objective": {"metric": "output_throughput_tok_s", "direction": "maximize"},
+        "budget": {"max_trials": 2, "confirm_boots": 1},
+        "gate": None,
+    }
+    study["runtime"].setdefault("base", {})["chunked_prefill_size"] = 64
+    study["runtime"]["launch"] = {
+        "env": {"RES_OPTIONS": "timeout:1 attempts:1"}
+    }  # torch asks for names, and none answers
+    file = folder / f"{which}.yaml"
+    file.write_text(yaml.safe_dump(study))
+    return file
+
+
+@SLOW
+def test_ranks_of_one_model_on_two_nodes_are_measured(tmp_path: Path, nodes: TwoNodes) -> None:
+    """A real model: half of it on each node, and every token takes both. The trials are those of one machine."""
+    run = start(nodes, reference(tmp_path, "ranks"), tmp_path / "r")
+    seen: set[str] = set()
+    while run.poll() is None:
+        seen |= set(nodes.far_servers(REFERENCE))
+        time.sleep(0.1)
+    _, err = run.communicate()
+    assert run.returncode in {0, 1}, err
+    records = Journal(tmp_path / "r").read().records
+    assert len(records) == 4
+    for one in records:
+        assert isinstance(one.outcome, Measured), one.outcome
+        assert one.outcome.metrics["output_tokens"].value == 12 * 8
+    assert any(f"--node-rank 1 --dist-init-addr {nodes.head}:" in one for one in seen), seen
+    assert not nodes.far_servers(REFERENCE)
+    assert not of_booters()
+    local = dsabench("sweep", reference(tmp_path, "ranks"), "--results", tmp_path / "local", "--max-trials", "1")
+    assert local.returncode == 0, local.stderr
+    (own,) = {one.id for one in Journal(tmp_path / "local").read().records}
+    assert own in {one.id for one in records}
+
+
+@SLOW
+def test_prefill_and_decode_on_two_nodes_answer_through_their_router(tmp_path: Path, nodes: TwoNodes) -> None:
+    written = yaml.safe_load(reference(tmp_path, "pd").read_text())
+    file = tmp_path / "launch.yaml"
+    file.write_text(yaml.safe_dump({"name": "launched", "runtime": written["runtime"]}))
+    words = ["launch", str(file), "--executor", "ray", "--ray-address", nodes.address]
+    run = subprocess.Popen(
+        [sys.executable, "-m", "dsabench", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert run.stdout is not None
+    url = run.stdout.readline().strip()
+    assert url, run.communicate()[1]
+    body = json.dumps({"text": "apart", "sampling_params": {"temperature": 0, "max_new_tokens": 8, "ignore_eos": True}})
+    with urllib.request.urlopen(urllib.request.Request(f"{url}/generate", body.encode()), timeout=30) as answer:
+        assert len(json.load(answer)["output_ids"]) == 8
+    assert any("--disaggregation-mode decode" in one for one in nodes.far_servers(REFERENCE))
+    run.send_signal(signal.SIGINT)
+    _, err = run.communicate(timeout=60)
+    assert run.returncode == 130, err
+    assert not nodes.far_servers(REFERENCE)
 
 
 @SLOW

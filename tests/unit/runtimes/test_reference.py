@@ -11,7 +11,7 @@ from dsabench.config.specs import LaunchConfig, RuntimeConfig
 from dsabench.errors import InputError
 from dsabench.model.knobs import KNOBS
 from dsabench.model.runtime import RuntimeSpec
-from dsabench.model.topology import RoleHosts
+from dsabench.model.topology import Role, RoleHosts, Topology
 from dsabench.reference.identify import hash_of
 from dsabench.reference.runtime import KNOWN, VARIABLES, ReferenceRuntime, render
 from dsabench.runtimes.command import Launch
@@ -64,6 +64,26 @@ def test_command_line() -> None:
     argv = planned(ReferenceRuntime(Launch(sites={"server": RoleHosts(port=4321)}))).argv
     assert argv[:3] == (sys.executable, "-m", "dsabench.reference.launch_server")
     assert argv[3:9] == ("--model-path", "tiny", "--host", "127.0.0.1", "--port", "4321")
+
+
+def test_machines_of_a_server_meet_at_the_first_one() -> None:
+    spec = SPEC.model_copy(update={"knobs": {"tp_size": 2}, "topology": Topology(roles=(Role(nodes=2),))})
+    processes = ReferenceRuntime(Launch()).plan(spec, cores=(1, 2, 3, 4)).processes
+    assert [one.node_rank for one in processes] == [0, 1]
+    for one in processes:
+        flags = ("--nnodes", "2", "--node-rank", str(one.node_rank), "--dist-init-addr", "127.0.0.1:20000")
+        assert one.argv[-8:] == ("--cpu-threads", "2", *flags)
+    there = ReferenceRuntime(Launch(sites={"server": RoleHosts(hosts=("10.0.0.1", "10.0.0.2"))}))
+    first, second = there.plan(spec, cores=(1, 2, 3, 4)).processes
+    assert (*first.argv[5:7], *first.argv[-8:-6]) == ("--host", "10.0.0.1", "--cpu-threads", "4")
+    assert second.argv[-1] == "10.0.0.1:20000"
+
+
+@pytest.mark.parametrize(("knobs", "nodes"), [({"tp_size": 2}, 3), ({}, 2), ({"tp_size": 2, "dp_size": 2}, 2)])
+def test_machines_have_as_many_ranks_of_one_replica(knobs: dict[str, int], nodes: int) -> None:
+    spec = SPEC.model_copy(update={"knobs": knobs, "topology": Topology(roles=(Role(nodes=nodes),))})
+    with pytest.raises(InputError, match=rf"roles\.0\.nodes: {nodes} machines take tp_size ranks of one replica"):
+        ReferenceRuntime(Launch()).plan(spec)
 
 
 def test_env_wins_in_order() -> None:

@@ -73,6 +73,11 @@ class ParallelLayout:
         """Ranks of all replicas."""
         return self.replicas * self.tp
 
+    def on_node(self, node: int, nodes: int) -> range:
+        """The ranks of one of several machines, each of which has as many."""
+        here = self.processes // nodes
+        return range(node * here, (node + 1) * here)
+
     def dp_rank(self, number: int) -> int:
         """Replica, or DP attention group, of a process among the ranks of all replicas."""
         return number // (self.tp // self.groups)

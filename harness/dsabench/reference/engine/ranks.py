@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
+import psutil
 import torch
 from torch import distributed
 from torch._C._distributed_c10d import TCPStore
 
 from dsabench.reference.engine.layout import RankPlacement
 
-_HOST = "127.0.0.1"
 _TIMEOUT = timedelta(seconds=120)
 """For a rank that lives and does not answer; a dead one closes its connections, which the others see at once."""
 
@@ -70,17 +71,17 @@ def all_reduce_sum(x: torch.Tensor, group: distributed.ProcessGroup | None) -> t
     return total.to(x.dtype)
 
 
-def connect_ranks(seat: RankPlacement, device: str, agree: Callable[[int | None], int]) -> RankGroups:
-    """Connect with the other ranks of the replica. Rank 0 opens a store; `agree` gives its port to the others."""
+def connect_ranks(seat: RankPlacement, device: str, host: str, agree: Callable[[int | None], int]) -> RankGroups:
+    """Connect with the other ranks of the replica. Rank 0, which is on `host`, opens a store; `agree` gives its port to the others."""
     rank, count, width = seat.mlp.index, seat.mlp.of, seat.heads.of
     if count == 1:
         return RankGroups(seat)
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # else gloo looks the host's name up
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", _interface_to(host))  # else gloo looks this host's name up
     if rank == 0:
-        store = TCPStore(_HOST, 0, count, is_master=True, timeout=_TIMEOUT, wait_for_workers=False)
+        store = TCPStore(host, 0, count, is_master=True, timeout=_TIMEOUT, wait_for_workers=False)
         agree(store.port)
     else:
-        store = TCPStore(_HOST, agree(None), count, timeout=_TIMEOUT)
+        store = TCPStore(host, agree(None), count, timeout=_TIMEOUT)
     backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"  # counts of tokens stay on the CPU
     distributed.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=_TIMEOUT)
     everyone = distributed.group.WORLD
@@ -89,3 +90,13 @@ def connect_ranks(seat: RankPlacement, device: str, agree: Callable[[int | None]
     members = [list(range(start, start + width)) for start in range(0, count, width)]
     made = [distributed.new_group(one, timeout=_TIMEOUT) for one in members]  # every rank makes all of them
     return RankGroups(seat, made[seat.group] if width > 1 else None, everyone)
+
+
+def _interface_to(host: str) -> str:
+    """Name of the network interface by which this machine reaches another, or itself."""
+    family, kind, _, _, address = socket.getaddrinfo(host, 1, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as probe:
+        probe.connect(address)  # sends nothing
+        own = probe.getsockname()[0]
+    of_address = {one.address: name for name, all_of in psutil.net_if_addrs().items() for one in all_of}
+    return of_address.get(own, "lo")

@@ -66,11 +66,19 @@ class ServerArgs:
     hisparse_config: str | None
     disaggregation_mode: Literal["null", "prefill", "decode"]
     disaggregation_bootstrap_port: int
+    nnodes: int
+    node_rank: int
+    dist_init_addr: tuple[str, int] | None
 
     @property
     def parallel(self) -> ParallelLayout:
         """Processes that serve together."""
         return ParallelLayout(self.tp_size, self.dp_size, self.ep_size, self.enable_dp_attention)
+
+    @property
+    def ranks_here(self) -> range:
+        """Those of them on this machine."""
+        return self.parallel.on_node(self.node_rank, self.nnodes)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -117,6 +125,7 @@ def _check(args: ServerArgs) -> None:
     draft_steps_of(args)
     _check_hisparse(args)
     _check_layout(args.parallel, model_size(args.model_path, args.json_model_override_args))
+    _check_nodes(args)
     longest = SIZES[args.model_path].context
     if args.context_length is not None and args.context_length > longest:
         raise InputError(
@@ -167,6 +176,19 @@ def _check_layout(parallel: ParallelLayout, size: ModelSize) -> None:
     for what, (total, ranks) in split.items():
         if total % ranks:
             raise InputError(f"--tp-size: {ranks} ranks cannot share the {total} {what} of {size.name} equally")
+
+
+def _check_nodes(args: ServerArgs) -> None:
+    if args.node_rank >= args.nnodes:
+        raise InputError(f"--node-rank: {args.node_rank} is not allowed (allowed: 0 to {args.nnodes - 1})")
+    if args.nnodes == 1:
+        return
+    if args.dist_init_addr is None:
+        raise InputError("--nnodes: several need --dist-init-addr, the address of the first one")
+    if args.parallel.replicas > 1:
+        raise InputError("--nnodes: replicas (--dp-size without --enable-dp-attention) are on one machine")
+    if args.parallel.processes % args.nnodes:
+        raise InputError(f"--nnodes: {args.nnodes} machines cannot share {args.parallel.processes} ranks equally")
 
 
 def draft_steps_of(args: ServerArgs) -> int | None:
@@ -249,6 +271,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--speculative-num-draft-tokens", type=whole(2), help="tokens verified at once: steps + 1")
     for names, text in _SIZES_OF_PARALLEL.items():
         add(*names, type=whole(1), default=1, help=text)
+    add("--nnodes", type=whole(1), default=1, help="machines that the ranks stand on")
+    add("--node-rank", type=whole(0), default=0, help="which of them this is; the first one answers HTTP")
+    add("--dist-init-addr", type=_address, help="HOST:PORT of the first one, where the ranks meet")
     mode = one_of("null", "prefill", "decode")
     add("--disaggregation-mode", type=mode, default="null", help="serve one phase only, behind the router")
     port = whole(0, 65535)
@@ -285,6 +310,13 @@ def whole(low: int, high: int | None = None) -> Callable[[str], int]:
         return value
 
     return check
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed (allowed: HOST:PORT)")
+    return host.strip("[]"), int(port)
 
 
 def _nearest(text: str, allowed: Sequence[str]) -> str:

@@ -12,10 +12,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import math
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,6 +30,7 @@ from dsabench.errors import InputError
 from dsabench.reference.engine.layout import ParallelLayout, RankPlacement
 from dsabench.reference.server.arguments import ServerArgs
 from dsabench.reference.server.exchange import ServedRequest
+from dsabench.reference.server.nodes import FarConnections
 from dsabench.reference.server.rank_messages import (
     AbortCall,
     CallReply,
@@ -51,16 +55,22 @@ _WITNESSES_S = 0.3
 """After a rank's death, for those to die that it takes along: the one that was killed is the cause."""
 _LAST_BREATH_S = 1.0
 """More than the kernel takes to end a process that has closed its files already."""
+_FAREWELL_S = 1.0
+"""For the first machine to end the ranks of another one that was told to end; it gives its requests as long."""
+_LOOK_S = 0.1
 _FORK = multiprocessing.get_context("fork")
 
 
 class RankDiedError(Exception):
     """A rank ended by itself."""
 
-    def __init__(self, name: str, code: int) -> None:
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    def __init__(self, name: str, code: int | None) -> None:
+        if code is None:
+            how = "is gone with its machine"
+        else:
+            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         super().__init__(f"{name} {how}; the others end with it")
-        self.exit_code = 128 - code if code < 0 else 1
+        self.exit_code = 1 if code is None or code > 0 else 128 - code
         """As a shell tells a signal."""
 
 
@@ -69,20 +79,22 @@ class RankHandle:
     """One rank's process, from outside."""
 
     name: str
-    process: ForkProcess
+    process: ForkProcess | None
+    """None on another machine, where the end of its pipe tells its own."""
     pipe: Connection
 
 
 @contextmanager
 def forked_ranks(
-    args: ServerArgs, parallel: ParallelLayout, close: Callable[[], None]
+    args: ServerArgs, far: Mapping[int, FarConnections], close: Callable[[], None]
 ) -> Iterator[list[list[RankHandle]]]:
-    """The ranks of every replica; none of them outlives the context. Signals to end are held back when it opens.
+    """The ranks of every replica, those of other machines too; none that is here outlives the context. Signals to end are held back
+    when it opens.
 
-    `close` is called in each of them, for what else it must not hold open.
+    `far` are connections with other machines. `close` is called in each of them, for what else it must not hold open.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
-    replicas = _fork(args, parallel, close)
+    replicas = _fork(args, far, close)
     try:
         yield replicas
     finally:
@@ -91,37 +103,81 @@ def forked_ranks(
 
 def end(members: Sequence[RankHandle]) -> None:
     """Kill them, and wait until they are gone."""
-    for member in members:
-        member.process.kill()
-    for member in members:
-        member.process.join()
+    _kill([member.process for member in members if member.process is not None])
 
 
-def _fork(args: ServerArgs, parallel: ParallelLayout, close: Callable[[], None]) -> list[list[RankHandle]]:
+def _kill(processes: Collection[ForkProcess]) -> None:
+    for process in processes:
+        process.kill()
+    for process in processes:
+        process.join()
+
+
+def _fork(args: ServerArgs, far: Mapping[int, FarConnections], close: Callable[[], None]) -> list[list[RankHandle]]:
+    parallel = args.parallel
     outer: dict[tuple[int, int], Connection] = {}
     inner: dict[tuple[int, int], RankPipes] = {}
     for replica in range(parallel.replicas):
-        chains = [_FORK.Pipe() for _ in range(parallel.tp - 1)]
+        chains = {rank: _FORK.Pipe() for rank in range(1, parallel.tp) if rank not in far}
+        others = [chains[rank][0] if rank in chains else far[rank].leader for rank in range(1, parallel.tp)]
         for rank in range(parallel.tp):
+            if rank in far:
+                outer[replica, rank] = far[rank].server
+                continue
             outer[replica, rank], server = _FORK.Pipe()
-            leading = RankPipes(server, tuple(first for first, _ in chains))
-            inner[replica, rank] = leading if rank == 0 else RankPipes(server, (), chains[rank - 1][1])
-    ends = {*outer.values(), *(end for pipes in inner.values() for end in pipes.kept)}
-    forked: list[list[RankHandle]] = [[] for _ in range(parallel.replicas)]
-    own = os.getpid()
-    for (replica, rank), pipes in inner.items():
+            leading = RankPipes(server, tuple(others))
+            inner[replica, rank] = leading if rank == 0 else RankPipes(server, (), chains[rank][1])
+    forked = _started(args, inner, set(outer.values()), close)
+    replicas: list[list[RankHandle]] = [[] for _ in range(parallel.replicas)]
+    for (replica, rank), pipe in outer.items():
         name = f"rank {rank}" + (f" of replica {replica}" if parallel.replicas > 1 else "")
+        replicas[replica].append(RankHandle(name, forked.get((replica, rank)), pipe))
+    return replicas
+
+
+def run_elsewhere(args: ServerArgs, far: Mapping[int, FarConnections]) -> int:
+    """The ranks of another machine than the first, until that one says that it is over, or is gone. Returns the exit code."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    inner = {(0, rank): RankPipes(of_rank.server, (), of_rank.leader) for rank, of_rank in far.items()}
+    forked = {f"rank {rank}": process for (_, rank), process in _started(args, inner, set(), lambda: None).items()}
+    until_s = math.inf
+    try:
+        while any(one.is_alive() for one in forked.values()) and time.monotonic() < until_s:
+            if any(one.exitcode for one in forked.values()):
+                break
+            if signal.sigtimedwait(ENDING, _LOOK_S) is not None:  # the first machine lets requests end first
+                until_s = min(until_s, time.monotonic() + _FAREWELL_S)
+        died = [(code, name) for name, one in forked.items() if (code := one.exitcode)]
+    finally:
+        _kill(forked.values())
+    if not died:
+        return 0
+    cause = RankDiedError(min(died)[1], min(died)[0])
+    _log.critical("Scheduler hit an exception: %s", cause)
+    return cause.exit_code
+
+
+def _started(
+    args: ServerArgs,
+    inner: Mapping[tuple[int, int], RankPipes],
+    outer: AbstractSet[Connection],
+    close: Callable[[], None],
+) -> dict[tuple[int, int], ForkProcess]:
+    """A process for each rank of a replica here, with its ends of pipes, which this process closes."""
+    ends = {*outer, *(end for pipes in inner.values() for end in pipes.kept)}
+    own, forked = os.getpid(), dict[tuple[int, int], ForkProcess]()
+    for (replica, rank), pipes in inner.items():
 
         def main(replica: int = replica, rank: int = rank, pipes: RankPipes = pipes) -> None:
             _die_with(own)
             close()
             for end in ends - pipes.kept:
                 end.close()
-            _run(args, replica * parallel.tp + rank, parallel.seat(rank), pipes)
+            _run(args, replica * args.parallel.tp + rank, args.parallel.seat(rank), pipes)
 
-        process = _FORK.Process(target=main, name=name)
+        process = _FORK.Process(target=main)
         process.start()
-        forked[replica].append(RankHandle(name, process, outer[replica, rank]))
+        forked[replica, rank] = process
     for pipes in inner.values():
         for end in pipes.kept:
             end.close()
@@ -178,6 +234,9 @@ class RankPool:
         self._loop = asyncio.get_running_loop()
         self._members = [member for replica in replicas for member in replica]
         self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._stopping = False
+        self._gone: set[str] = set()
+        """Names of ranks of other machines whose pipes have ended."""
         self._questions: dict[int, _PendingReply] = {}
         self._tickets = itertools.count()
         # calls are sent by threads, as a pipe may be full while a rank computes
@@ -238,6 +297,7 @@ class RankPool:
 
     def stop(self) -> None:
         """Let `run` return after the step in progress; at once while a rank still boots, as that one hears nothing."""
+        self._stopping = True
         if self.ready is None and not self._ended.done():
             self._ended.set_result(None)
         else:
@@ -264,15 +324,21 @@ class RankPool:
                     self._hear(group, member.pipe.recv())
             except (EOFError, OSError):
                 self._loop.remove_reader(member.pipe.fileno())
+                if process is None:
+                    self._gone.add(member.name)
+                    self._loop.call_later(0.0 if self._stopping else _WITNESSES_S, self._name_cause)
 
         def on_exit() -> None:
-            self._loop.remove_reader(member.process.sentinel)
+            assert process is not None, "it is here"
+            self._loop.remove_reader(process.sentinel)
             hear()
-            member.process.join(_LAST_BREATH_S)  # its end of the pipe closes a moment before its exit code can be had
-            self._loop.call_later(0.0 if member.process.exitcode == 0 else _WITNESSES_S, self._name_cause)
+            process.join(_LAST_BREATH_S)  # its end of the pipe closes a moment before its exit code can be had
+            self._loop.call_later(0.0 if process.exitcode == 0 else _WITNESSES_S, self._name_cause)
 
+        process = member.process
         self._loop.add_reader(member.pipe.fileno(), hear)
-        self._loop.add_reader(member.process.sentinel, on_exit)
+        if process is not None:
+            self._loop.add_reader(process.sentinel, on_exit)
 
     def _hear(self, group: SchedulerGroup, report: RankReport) -> None:
         match report:
@@ -293,15 +359,17 @@ class RankPool:
                     _publish(group, news)
 
     def _name_cause(self) -> None:
-        """The cause: a rank that was killed rather than one that then missed it."""
-        codes = [(member.process.exitcode, member.name) for member in self._members]
+        """The cause: a rank that was killed, or went with its machine, rather than one that then missed it."""
+        codes = [(one.process.exitcode, one.name) for one in self._members if one.process is not None]
         dead = [(code, name) for code, name in codes if code is not None]
         if self._ended.done():
             return
-        if any(code for code, _ in dead):
-            code, name = min(dead)  # a signal's is negative
+        code, name = min(dead, default=(0, ""))  # a signal's is negative
+        if code >= 0 and self._gone and not self._stopping:
+            self._ended.set_exception(RankDiedError(min(self._gone), None))
+        elif any(code for code, _ in dead):
             self._ended.set_exception(RankDiedError(name, code))
-        elif len(dead) == len(codes):
+        elif len(dead) + len(self._gone) == len(self._members):
             self._ended.set_result(None)
 
 

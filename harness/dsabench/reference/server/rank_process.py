@@ -96,8 +96,9 @@ def _serve(args: ServerArgs, channel: RankChannel) -> None:
     settings = resolve(args, os.environ)
     _log_tables(settings)
     if settings.device == "cuda":
-        torch.cuda.set_device(channel.number)
-    connected = ranks.connect_ranks(channel.seat, settings.device, channel.pipes.agree)
+        torch.cuda.set_device(channel.number - args.ranks_here.start)
+    host = "127.0.0.1" if args.dist_init_addr is None else args.dist_init_addr[0]
+    connected = ranks.connect_ranks(channel.seat, settings.device, host, channel.pipes.agree)
     rank = EngineRank(Engine(settings, connected), channel, args)
     if not args.skip_server_warmup:
         rank.engine.warm_up()

@@ -42,7 +42,7 @@ def device_of(args: ServerArgs) -> Literal["cpu", "cuda"]:
         return "cpu"
     if gpus == 0:
         raise InputError("--device cuda: PyTorch finds no CUDA device here (allowed: cpu)")
-    ranks = args.parallel.processes
+    ranks = len(args.ranks_here)
     if ranks > gpus:
         raise InputError(f"--device {args.device}: {ranks} ranks need a GPU each, and there are {gpus} (allowed: cpu)")
     return "cuda"
@@ -112,7 +112,7 @@ def resolve(args: ServerArgs, env: Mapping[str, str]) -> EngineSettings:
         context_length=args.context_length or size.context,
         prefix_reuse=not args.disable_radix_cache,
         random_seed=args.random_seed,
-        threads=max(1, args.cpu_threads // args.parallel.processes),
+        threads=max(1, args.cpu_threads // len(args.ranks_here)),
         hisparse=hot,
         draft_steps=drafts,
         simulated_accept_length=_simulated_accept_length(env) if drafts else None,

@@ -22,7 +22,15 @@ from dsabench.errors import InputError
 from dsabench.reference.server.app import ReferenceApp
 from dsabench.reference.server.arguments import ServerArgs, parse
 from dsabench.reference.server.log_format import LOG_TIME, log_format
-from dsabench.reference.server.rank_pool import ENDING, RankDiedError, RankHandle, RankPool, forked_ranks
+from dsabench.reference.server.nodes import join, meet
+from dsabench.reference.server.rank_pool import (
+    ENDING,
+    RankDiedError,
+    RankHandle,
+    RankPool,
+    forked_ranks,
+    run_elsewhere,
+)
 
 _log = logging.getLogger(__name__)
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # malloc.h
@@ -35,10 +43,10 @@ _CLOSE_S = 0.5
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serve until SIGTERM or SIGINT; returns the exit code."""
+    """Serve until SIGTERM or SIGINT; returns the exit code. On another machine than the first there are ranks alone."""
     try:
         args = parse(sys.argv[1:] if argv is None else argv)
-        listener = _listen(args)
+        listener = None if args.node_rank else _listen(args)
         keep_freed_memory()
         logging.basicConfig(
             level=args.log_level.upper(),
@@ -47,7 +55,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             datefmt=LOG_TIME,
         )
         logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
-        with listener, forked_ranks(args, args.parallel, listener.close) as replicas:
+        if listener is None:
+            return run_elsewhere(args, join(args))
+        with listener, forked_ranks(args, meet(args), listener.close) as replicas:
             return asyncio.run(_serve(args, listener, replicas))
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 (one line for whoever typed the command)
