@@ -107,8 +107,7 @@ def confirm_boots_left(records: StudyRecords, round_: int, best: RuntimeSpec, in
 def confirm_boots(records: StudyRecords, round_: int, best: RuntimeSpec, index: int = 0) -> Iterator[BootPlan]:
     """The boots that the confirmation of a finalist still takes, in order; none once it was stopped."""
     default, budget = records.config.default, records.config.budget
-    of_finalist = budget.confirm_boots
-    own = range(index * of_finalist, (index + 1) * of_finalist)
+    of_finalist, own = budget.confirm_boots, _turns_of(records, index)
     sides = [(default, own), *((spec, None) for spec in alternatives(records, round_, best)), (best, None)]
     # A gate scores a side in a boot that may be its last.
     last = min(BOOTS_MIN, of_finalist) if budget.stop_when_decided else of_finalist
@@ -116,6 +115,72 @@ def confirm_boots(records: StudyRecords, round_: int, best: RuntimeSpec, index: 
         return
     for pair, boot in boots_in_turns(records, round_, "confirm", sides, own):
         yield replace(boot, is_last=pair == last - 1 and boot.spec in (default, best))
+
+
+def _turns_of(records: StudyRecords, index: int) -> range:
+    """Those of a finalist."""
+    of_finalist = records.config.budget.confirm_boots
+    return range(index * of_finalist, (index + 1) * of_finalist)
+
+
+def confirm_boot_beside(
+    records: StudyRecords, round_: int, best: RuntimeSpec, others: Container[str]
+) -> BootPlan | None:
+    """The next boot of the first finalist's confirmation on this machine, where `others` (names of machines) confirm at the same time:
+    each turn is of one machine. None if nothing is left here.
+
+    The last turn is left out where a gate asks in it, and all are where looks end it early: that takes one after the other.
+    """
+    for turn, sides, found in _turns_beside(records, round_, best):
+        wanted = {trial.id for _, trials in sides for trial in trials}
+        theirs = {machine: had for machine, had in found.items() if machine != records.machine}
+        if any(machine in others or had >= wanted for machine, had in theirs.items()):
+            continue
+        here = found.get(records.machine, set())
+        for spec, trials in sides if turn % 2 == 0 else reversed(sides):
+            if left := [trial.workload for trial in trials if trial.id not in here]:
+                return BootPlan(spec, tuple(left), "confirm", describe(records, spec), turn=turn)
+    return None
+
+
+def has_pairs_under_way(records: StudyRecords, round_: int, best: RuntimeSpec, others: Container[str]) -> bool:
+    """Whether one of these machines has begun a turn of that confirmation and not completed it."""
+    return any(
+        machine in others and len(had) < sum(len(trials) for _, trials in sides)
+        for _, sides, found in _turns_beside(records, round_, best)
+        for machine, had in found.items()
+    )
+
+
+def _turns_beside(
+    records: StudyRecords, round_: int, best: RuntimeSpec
+) -> Iterator[tuple[int, list[tuple[RuntimeSpec, list[Trial]]], dict[str | None, set[str]]]]:
+    """Each turn that machines share, with the trials of its sides, and what each machine has of them."""
+    config = records.config
+    if config.budget.stop_when_decided:
+        return
+    specs, workloads = [config.default, *alternatives(records, round_, best), best], config.workloads_of("confirm")
+    sides = [(spec, [Trial(runtime=spec, workload=load) for load in workloads]) for spec in specs]
+    turns = _turns_of(records, 0)
+    for turn in turns[:-1] if config.gates else turns:
+        yield turn, sides, _on_machines(records, round_, specs, turn)
+
+
+def _on_machines(
+    records: StudyRecords, round_: int, specs: Sequence[RuntimeSpec], turn: int
+) -> dict[str | None, set[str]]:
+    """Machine → ids of the trials of a turn that are recorded there, or under way."""
+    found = defaultdict[str | None, set[str]](set)
+    for spec in specs:
+        for record in chain.from_iterable(records.of_setting(spec, "confirm", round_).values()):
+            if record.turn == turn:
+                found[machine_name(record.environment)].add(record.id)
+    for one in records.reservations:
+        if one.phase == "confirm" and one.round == round_:
+            for trial in one.trials:
+                if trial.turn == turn:
+                    found[one.machine].add(trial.trial)
+    return found
 
 
 def boots_in_turns(

@@ -6,7 +6,7 @@ database session that holds it, so it ends with its process, however that ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Literal
@@ -29,7 +29,8 @@ _TABLES = (
         id serial PRIMARY KEY, scope text NOT NULL, kind text NOT NULL, content text NOT NULL)""",
 )
 
-Kind = Literal["boot", "confirm"]
+Kind = Literal["boot", "confirm", "conclude"]
+"""A boot under way; a machine that confirms; the one that completes the confirmation."""
 
 
 class SharedStudy:
@@ -48,7 +49,9 @@ class SharedStudy:
         self._scope = f"{study} {fingerprint}"
         self._seen = 0
         """The last row of the records that was read."""
-        self._confirms = False
+        self._concludes = False
+        self._confirms: int | None = None
+        """Its row while it confirms."""
 
     def join(self, folder: Path) -> SharedJournal:
         """Exchange what this machine and the others have measured so far. No session is open afterwards, so that a process may fork.
@@ -147,24 +150,47 @@ class SharedStudy:
         if _record_of(there.record).boot != record.boot:
             raise StoreError(f"the shared study has another record of {record.id[:12]} occasion {record.occasion}")
 
-    def may_confirm(self, machine: str) -> bool:
-        """Whether this machine confirms, which one does at a time: both sides of a pair are of one machine. It then does so
-        until its processes have ended.
+    def may_conclude(self, machine: str) -> bool:
+        """Whether this machine completes the confirmation, which one does at a time. It then does so until its processes have ended.
 
         Raises:
             StoreError: the storage does not answer.
 
         """
         with self.turn():
-            if self._confirms:
+            if self._concludes:
                 return True
-            holders = self.alive("confirm")
+            holders = self.alive("conclude")
             if any(name != machine for _, name in holders):
                 return False
-            row = holders[0][0] if holders else self.insert("confirm", machine)
-            self._session.ask("SELECT pg_advisory_lock_shared(:kind, :row)", kind=_BOOTS, row=row)
-            self._confirms = True
+            self._join_holder("conclude", machine, holders)
+            self._concludes = True
         return True
+
+    def confirming(self, machine: str) -> set[str]:
+        """The other machines that confirm at this moment. From now on this one is among theirs, until it says that it does no more.
+        Call it inside a turn.
+
+        Raises:
+            StoreError: the storage does not answer.
+
+        """
+        holders = self.alive("confirm")
+        if self._confirms is None:
+            self._confirms = self._join_holder("confirm", machine, [one for one in holders if one[1] == machine])
+        return {name for _, name in holders} - {machine}
+
+    def confirms_no_more(self) -> None:
+        """This process has done its part."""
+        if self._confirms is not None:
+            self._session.ask("SELECT pg_advisory_unlock_shared(:kind, :row)", kind=_BOOTS, row=self._confirms)
+        self._confirms = None
+
+    def _join_holder(self, kind: Kind, machine: str, holders: Sequence[tuple[int, str]]) -> int:
+        """Hold the row of a machine together with its other processes."""
+        row = holders[0][0] if holders else self.insert(kind, machine)
+        self._session.ask("SELECT pg_advisory_lock_shared(:kind, :row)", kind=_BOOTS, row=row)
+        return row
 
     def alive(self, kind: Kind) -> list[tuple[int, str]]:
         """Rows of living sessions, with their content. Removes those of dead ones. Call it inside a turn."""
@@ -202,7 +228,7 @@ class SharedStudy:
 
     def close(self) -> None:
         """Give up what this process holds."""
-        self._confirms = False
+        self._concludes, self._confirms = False, None
         self._session.close()
 
 
@@ -242,14 +268,22 @@ class SharedReservations:
         with self._shared.held(self._row):
             yield
 
-    def may_confirm(self, machine: str) -> bool:
-        """Whether this machine confirms, and no other.
+    def may_conclude(self, machine: str) -> bool:
+        """Whether this machine completes the confirmation, and no other.
 
         Raises:
             StoreError: the storage does not answer.
 
         """
-        return self._shared.may_confirm(machine)
+        return self._shared.may_conclude(machine)
+
+    def confirming(self, machine: str) -> set[str]:
+        """The other machines that confirm at this moment; see `SharedStudy.confirming`."""
+        return self._shared.confirming(machine)
+
+    def confirms_no_more(self) -> None:
+        """See `SharedStudy.confirms_no_more`."""
+        self._shared.confirms_no_more()
 
 
 class SharedJournal(Journal):

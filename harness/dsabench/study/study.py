@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,12 +23,13 @@ from dsabench.model.study_result import Finalist, StudyResult
 from dsabench.model.verdict import Verdict
 from dsabench.results.ablation import ablation_of
 from dsabench.results.journal import claim_folder
+from dsabench.results.machines import machine_name
 from dsabench.results.scores import scored_settings
 from dsabench.results.study_records import StudyRecords
 from dsabench.runtimes.kinds import make_runtime
 from dsabench.signals import run_loop, stop_at_any_signal
 from dsabench.study.ablation import index_of_reduced, next_ablation_boot, reduced_setting, winner_of
-from dsabench.study.budget import trials_left, why_ablation_stops, why_confirmation_stops, why_search_stops
+from dsabench.study.budget import RunLimits, trials_left, why_ablation_stops, why_confirmation_stops, why_search_stops
 from dsabench.study.context import (
     StudyContext,
     context_of_records,
@@ -52,7 +53,7 @@ from dsabench.study.next_boot import (
 from dsabench.study.plan import DryRun, has_next_boot, make_dry_run
 from dsabench.study.proposers import PROPOSERS, make_proposer
 from dsabench.study.session import SILENT, StudyObserver, TrialSession, open_session
-from dsabench.study.shared import SharedStudy
+from dsabench.study.shared import SharedJournal, SharedStudy
 from dsabench.study.space_check import refuse_unprovable
 from dsabench.study.verdict import conclude
 from dsabench.study.worker import BootWorker, Reservations, WhyStop
@@ -163,8 +164,7 @@ class Study:
                 Reservations(self.folder).remove()
 
     def run_on(self, cluster: Cluster, observer: StudyObserver = SILENT) -> StudyResult:
-        """Do the same as `run`, with boots on the machines of a cluster. All search; one of them confirms, so that both sides of a pair
-        are of one machine.
+        """Do the same as `run`, with boots on the machines of a cluster. All search and confirm; both sides of a pair are of one machine.
 
         Raises:
             InputError: no machine can boot, or as `run` raises.
@@ -249,34 +249,40 @@ class Study:
 
 
 async def _measure_on(machines: Sequence[Machine], context: StudyContext, observer: StudyObserver) -> StudyResult:
-    """Search on all machines at the same time; then measure what is left on the first one that still boots."""
+    """Search on all machines at the same time, then confirm on all; then measure what is left on the first one that still boots."""
     contexts = [machine_of(context, machine.environment) for machine in machines]
+    alive = set(range(len(machines)))
+    # Of a study that several processes measure, the first machine confirms beside those of the others.
+    shares_turns = len(machines) > 1 and not isinstance(context.journal, SharedJournal)
 
-    async def search(index: int) -> MachineGone | None:
+    async def work(index: int) -> None:
         its = contexts[index]
         told = observer.for_lane(index + 1) if len(machines) > 1 else observer
         worker = BootWorker(its.session(told), its, machines[index], index)
         gate = await _gate_of(its, its.session(SILENT), machines[index]) if its.config.gates_of_settings else None
         try:
             await _search(worker, its, gate)
+            if shares_turns:
+                await _confirm_beside(worker, its.limits, partial(others, index))
         except MachineGone as error:
+            alive.discard(index)
             observer.note(f"warning: {error}; what is left is measured without it")
-            return error
-        return None
 
-    searching = [asyncio.ensure_future(search(index)) for index in range(len(machines))]
+    def others(index: int) -> set[str]:
+        return {machine_name(contexts[other].environment) for other in alive - {index}}
+
+    working = [asyncio.ensure_future(work(index)) for index in range(len(machines))]
     try:
-        gone = await asyncio.gather(*searching)
+        await asyncio.gather(*working)
     finally:
-        for task in searching:
+        for task in working:
             task.cancel()
-        await asyncio.gather(*searching, return_exceptions=True)
-    for its, machine, lost in zip(contexts, machines, gone, strict=True):
-        if lost is None:
-            try:
-                return await measure(its, observer, machine=machine)
-            except MachineGone as error:
-                observer.note(f"warning: {error}; another one goes on")
+        await asyncio.gather(*working, return_exceptions=True)
+    for index in sorted(alive):
+        try:
+            return await measure(contexts[index], observer, machine=machines[index])
+        except MachineGone as error:
+            observer.note(f"warning: {error}; another one goes on")
     raise MachineGone("no machine of the cluster boots any more; what is measured is kept")
 
 
@@ -294,6 +300,13 @@ async def _search(worker: BootWorker, context: StudyContext, gate: AccuracyGate 
     return await worker.take_boots([baseline, search], why_search_stops, "search", score)
 
 
+async def _confirm_beside(worker: BootWorker, limits: RunLimits, others: Callable[[], set[str]]) -> None:
+    """Confirm the best setting together with `others`, machines that do so at the same time."""
+    best = choose_finalist(worker.look(), limits.round)
+    if best is not None:
+        await worker.confirm_beside(best.spec, others, why_confirmation_stops)
+
+
 async def measure(
     context: StudyContext, observer: StudyObserver, *, with_gate: bool = True, machine: Machine | None = None
 ) -> StudyResult:
@@ -305,7 +318,9 @@ async def measure(
         gate = whole if with_gate else None
 
         stopped = await _search(worker, context, whole)
-        await worker.wait_to_confirm()
+        if worker.shares_turns:
+            await _confirm_beside(worker, limits, worker.confirming)
+        await worker.wait_to_conclude()
         await _complete_scores(worker, context, gate)
 
         # Best setting and baseline boot in turns, so that a drift of the machine hits both. If the gate refuses the

@@ -29,7 +29,7 @@ from dsabench.runtimes.protocol import Server
 from dsabench.study.budget import RunLimits
 from dsabench.study.context import StudyContext
 from dsabench.study.machines import EvalsOfBoot, Machine
-from dsabench.study.next_boot import BootPlan
+from dsabench.study.next_boot import BootPlan, confirm_boot_beside, has_pairs_under_way
 from dsabench.study.plan import make_plan
 from dsabench.study.session import PlannedTrial, TrialSession
 from dsabench.study.shared import SharedJournal, SharedReservations
@@ -37,7 +37,7 @@ from dsabench.study.trial import record_refusal, run_boot
 
 FOLDER = ".sweep.lanes"
 _CONFIRM_S = 2.0
-"""Seconds between two looks at whether another machine still confirms."""
+"""Seconds between two looks at whether another machine still completes the confirmation."""
 _TURN_S = 0.3
 """Seconds between two checks of what the other workers have finished."""
 
@@ -98,10 +98,18 @@ class Reservations:
             self._mine.unlink(missing_ok=True)
             os.close(descriptor)
 
-    def may_confirm(self, machine: str) -> bool:
-        """Whether this machine confirms: there is no other."""
+    def may_conclude(self, machine: str) -> bool:
+        """Whether this machine completes the confirmation: there is no other."""
         del machine
         return True
+
+    def confirming(self, machine: str) -> set[str]:
+        """The other machines that confirm at this moment: none."""
+        del machine
+        return set()
+
+    def confirms_no_more(self) -> None:
+        """Nobody asks."""
 
     def remove(self) -> None:
         """Delete all reservations. Call it when no process measures any more."""
@@ -175,7 +183,7 @@ class BootWorker:
                     reason = None if boot is None else unless(records, limits, 1)
                     trials = [] if boot is None or reason is not None else boot.trials(records, limits.round)
                     if boot is not None and trials:
-                        held.enter_context(self._reservations.hold(_reservation(boot, trials)))
+                        held.enter_context(self._reservations.hold(self._reservation(boot, trials)))
                 if boot is not None and trials:
                     goes_on = partial(self._go_on, held, boot.spec, choosers, unless)
                     await self._measure(records, boot, trials, after_last, goes_on)
@@ -184,15 +192,42 @@ class BootWorker:
                 return reason
             await asyncio.sleep(_TURN_S)
 
-    async def wait_to_confirm(self) -> None:
-        """Of a study that several machines measure, one confirms: wait until it is this one, or the time is up."""
+    @property
+    def shares_turns(self) -> bool:
+        """Whether other machines may confirm at the same time, in other processes."""
+        return isinstance(self._context.journal, SharedJournal) and self._context.limits.closed is None
+
+    def confirming(self) -> set[str]:
+        """Those that do. Call it inside a turn."""
+        return self._reservations.confirming(machine_name(self._context.environment))
+
+    async def confirm_beside(self, best: RuntimeSpec, others: Callable[[], set[str]], unless: WhyStop) -> None:
+        """Confirm a setting together with `others`, machines that do so at the same time, until none of them has a pair under way."""
+        round_ = self._context.limits.round
+
+        def next_boot(records: StudyRecords) -> BootPlan | None:
+            return confirm_boot_beside(records, round_, best, others())
+
+        try:
+            while await self.take_boots([next_boot], unless, "confirm") is None:
+                with self._turn():
+                    records = self._look()
+                    waits = has_pairs_under_way(records, round_, best, others())
+                if not waits or unless(records, self._context.limits, 1) is not None:
+                    return
+                await asyncio.sleep(_TURN_S)
+        finally:
+            self._reservations.confirms_no_more()
+
+    async def wait_to_conclude(self) -> None:
+        """Of a study that several machines measure, one completes the confirmation: wait until it is this one, or the time is up."""
         limits, told = self._context.limits, False
         time_s = math.inf if limits.budget.time_s is None else limits.budget.time_s
         while limits.closed is None and limits.elapsed_s < time_s:
-            if self._reservations.may_confirm(machine_name(self._context.environment)):
+            if self._reservations.may_conclude(machine_name(self._context.environment)):
                 return
             if not told:
-                self._session.observer.note("another machine confirms; waiting for what it finds")
+                self._session.observer.note("another machine completes the confirmation; waiting for what it finds")
             told = True
             await asyncio.sleep(_CONFIRM_S)
 
@@ -210,7 +245,7 @@ class BootWorker:
                 return ()
             trials = boot.trials(records, limits.round)
             held.close()
-            held.enter_context(self._reservations.hold(_reservation(boot, trials, goes_on=True)))
+            held.enter_context(self._reservations.hold(self._reservation(boot, trials, goes_on=True)))
         self._session.observer.setting_planned(boot)
         return trials
 
@@ -243,7 +278,12 @@ class BootWorker:
             return
         await run_boot(session, trials, None if last is None else partial(last, boot.spec), goes_on)
 
-
-def _reservation(boot: BootPlan, trials: Sequence[PlannedTrial], *, goes_on: bool = False) -> BootReservation:
-    reserved = tuple(ReservedTrial(trial=one.trial.id, occasion=one.occasion, turn=one.turn) for one in trials)
-    return BootReservation(spec=boot.spec, phase=boot.phase, round=trials[0].round, trials=reserved, goes_on=goes_on)
+    def _reservation(self, boot: BootPlan, trials: Sequence[PlannedTrial], *, goes_on: bool = False) -> BootReservation:
+        return BootReservation(
+            spec=boot.spec,
+            phase=boot.phase,
+            round=trials[0].round,
+            trials=tuple(ReservedTrial(trial=one.trial.id, occasion=one.occasion, turn=one.turn) for one in trials),
+            goes_on=goes_on,
+            machine=machine_name(self._context.environment),
+        )

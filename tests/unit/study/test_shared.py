@@ -32,7 +32,7 @@ bookings = SharedReservations(shared.join(Path(sys.argv[3])))
 with bookings.turn():
     held = bookings.hold(BootReservation.model_validate_json(sys.argv[4]))
     held.__enter__()
-print("held", shared.may_confirm("there"), flush=True)
+print("held", shared.may_conclude("there"), flush=True)
 sys.stdin.read()
 """
 
@@ -141,8 +141,8 @@ def test_a_boot_under_way_ends_with_its_process(url: str, tmp_path: Path, scope:
         assert here.reservations.live() == (RESERVATION,)
         with here.reservations.hold(RESERVATION):
             assert here.reservations.live() == (RESERVATION,), "its own is not another's"
-    assert not here.shared.may_confirm("here")
-    assert Machine(url, tmp_path / "lane", scope).shared.may_confirm("there"), "a process of the machine that confirms"
+    assert not here.shared.may_conclude("here")
+    assert Machine(url, tmp_path / "lane", scope).shared.may_conclude("there"), "a process of the machine that confirms"
     there.send_signal(signal.SIGKILL)
     there.communicate()
     with here.reservations.turn():
@@ -151,11 +151,11 @@ def test_a_boot_under_way_ends_with_its_process(url: str, tmp_path: Path, scope:
 
 def test_another_machine_confirms_when_the_first_has_ended(url: str, tmp_path: Path, scope: str) -> None:
     one, other = Machine(url, tmp_path / "one", scope), Machine(url, tmp_path / "other", scope)
-    assert one.shared.may_confirm("one")
-    assert one.shared.may_confirm("one")
-    assert not other.shared.may_confirm("other")
+    assert one.shared.may_conclude("one")
+    assert one.shared.may_conclude("one")
+    assert not other.shared.may_conclude("other")
     one.shared.close()
-    assert other.shared.may_confirm("other")
+    assert other.shared.may_conclude("other")
 
 
 def test_a_lost_session_loses_no_record_and_is_said_at_the_next_turn(url: str, tmp_path: Path, scope: str) -> None:
