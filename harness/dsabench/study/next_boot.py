@@ -144,12 +144,12 @@ def confirm_boot_beside(
 
 
 def has_pairs_under_way(records: StudyRecords, round_: int, best: RuntimeSpec, others: Container[str]) -> bool:
-    """Whether one of these machines has begun a turn of that confirmation and not completed it."""
-    return any(
-        machine in others and len(had) < sum(len(trials) for _, trials in sides)
-        for _, sides, found in _turns_beside(records, round_, best)
-        for machine, had in found.items()
-    )
+    """Whether one of these machines has begun a turn of that confirmation which none has completed."""
+    for _, sides, found in _turns_beside(records, round_, best):
+        wanted = sum(len(trials) for _, trials in sides)
+        if any(machine in others for machine in found) and all(len(had) < wanted for had in found.values()):
+            return True
+    return False
 
 
 def _turns_beside(

@@ -182,9 +182,10 @@ class SharedStudy:
 
     def confirms_no_more(self) -> None:
         """This process has done its part."""
-        if self._confirms is not None:
-            self._session.ask("SELECT pg_advisory_unlock_shared(:kind, :row)", kind=_BOOTS, row=self._confirms)
-        self._confirms = None
+        row, self._confirms = self._confirms, None
+        if row is not None:
+            with suppress(DsabenchError):  # the database ends it with the session
+                self._session.ask("SELECT pg_advisory_unlock_shared(:kind, :row)", kind=_BOOTS, row=row)
 
     def _join_holder(self, kind: Kind, machine: str, holders: Sequence[tuple[int, str]]) -> int:
         """Hold the row of a machine together with its other processes."""

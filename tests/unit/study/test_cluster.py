@@ -89,3 +89,4 @@ def test_the_pair_of_a_machine_that_goes_begins_again_on_another(tmp_path: Path)
     (cut,) = (one for one in turns.values() if "b" in one)
     assert Counter(cut) == {"a": 4, "b": 2}, "one boot of it was there, with both loads"
     assert all(one == ["a"] * 4 for one in turns.values() if one is not cut)
+    assert run(tmp_path, [machine("a"), machine("b")]) == records, "nothing is left where it is back"

@@ -149,7 +149,26 @@ def test_a_boot_under_way_ends_with_its_process(url: str, tmp_path: Path, scope:
         assert here.reservations.live() == ()
 
 
-def test_another_machine_confirms_when_the_first_has_ended(url: str, tmp_path: Path, scope: str) -> None:
+def test_machines_know_who_confirms_beside_them(url: str, tmp_path: Path, scope: str) -> None:
+    one, other = Machine(url, tmp_path / "one", scope), Machine(url, tmp_path / "other", scope)
+    lane = Machine(url, tmp_path / "lane", scope)
+
+    def seen(machine: Machine, name: str) -> set[str]:
+        with machine.reservations.turn():
+            return machine.reservations.confirming(name)
+
+    assert seen(one, "one") == set()
+    assert seen(other, "other") == {"one"}
+    assert seen(lane, "one") == {"other"}, "a process of the same machine"
+    one.reservations.confirms_no_more()
+    assert seen(other, "other") == {"one"}, "its other process does"
+    lane.shared.close()
+    assert seen(other, "other") == set()
+    other.reservations.confirms_no_more()
+    assert seen(one, "one") == set()
+
+
+def test_another_machine_concludes_when_the_first_has_ended(url: str, tmp_path: Path, scope: str) -> None:
     one, other = Machine(url, tmp_path / "one", scope), Machine(url, tmp_path / "other", scope)
     assert one.shared.may_conclude("one")
     assert one.shared.may_conclude("one")

@@ -91,7 +91,7 @@ def forked_ranks(
     """The ranks of every replica, those of other machines too; none that is here outlives the context. Signals to end are held back
     when it opens.
 
-    `far` are connections with other machines. `close` is called in each of them, for what else it must not hold open.
+    `far` are the connections with ranks of other machines. `close` is called in each rank here, for what else it must not hold open.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     replicas = _fork(args, far, close)
