@@ -45,7 +45,7 @@ class TwoNodes:
         for pid in self._far_processes():
             with suppress(OSError):
                 found.append(Path(f"/proc/{pid}/cmdline").read_bytes().decode().replace("\0", " "))
-        return [words for words in found if f" -m {module}" in words and "env " not in words[:5]]
+        return [words for words in found if f" -m {module}" in words]
 
     def _far_processes(self) -> list[int]:
         words = ["ip", "netns", "pids", self.namespace]

@@ -9,7 +9,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -155,7 +155,7 @@ class ReferenceRuntime(PlainRuntime):
                 if post.role == role:
                     bind = post.site.bind or post.host()
                     head = (str(self.python), "-m", _MODULE, "--model-path", spec.model, "--host", bind)
-                    words = (*head, "--port", str(post.http), *flags, *_role_flags(post, node))
+                    words = (*head, "--port", str(post.http), *flags, *post.role_words(node))
                     argv, outside = enclose(words, env, launch, post.host(node))
                     processes.append(PlannedProcess(role.role, post.instance, node, argv, outside, term_all=True))
         if topology.router is not None:
@@ -252,16 +252,6 @@ def _check_nodes(place: str, role: Role, spec: RuntimeSpec) -> None:
     ranks = ranks_of(spec.knobs)
     if role.nodes > 1 and (ranks % role.nodes or ranks != int(spec.knobs.get("tp_size", 1))):
         raise InputError(f"{place}: {role.nodes} machines take tp_size ranks of one replica, as many on each")
-
-
-def _role_flags(post: Post, node: int) -> Iterator[str]:
-    if post.role.nodes > 1:
-        yield from ("--nnodes", str(post.role.nodes), "--node-rank", str(node))
-        yield from ("--dist-init-addr", f"{post.host()}:{post.dist_port}")
-    if post.role.role != "server":
-        yield from ("--disaggregation-mode", post.role.role)
-    if post.role.role == "prefill":
-        yield from ("--disaggregation-bootstrap-port", str(post.bootstrap))
 
 
 async def _read_back(roles: Deployment) -> Mapping[str, JsonValue]:

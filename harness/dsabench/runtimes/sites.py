@@ -97,8 +97,8 @@ class Post:
         local = set(self.site.hosts) <= {"127.0.0.1", "localhost"}
         return self.alone and local and (self.role.role == "server" or bool(self.site.hosts))
 
-    def words(self, node: int) -> Iterator[str]:
-        """What the topology adds to the settings."""
+    def role_words(self, node: int) -> Iterator[str]:
+        """Which part of the deployment one of its machines is: SGLang's flags, which the reference runtime shares."""
         if self.role.role != "server":
             yield from ("--disaggregation-mode", self.role.role)
         if self.bootstrap_port is not None:
@@ -107,6 +107,10 @@ class Post:
             yield from ("--nnodes", str(self.role.nodes), "--node-rank", str(node))
         if self.dist_port is not None:
             yield from ("--dist-init-addr", f"{self.host()}:{self.dist_port}")
+
+    def words(self, node: int) -> Iterator[str]:
+        """What the topology adds to the settings of SGLang."""
+        yield from self.role_words(node)
         bind = self.site.bind or (None if self._is_reached_from_here else "0.0.0.0")  # noqa: S104 (the others have to)
         if bind is not None:
             yield from ("--host", bind)

@@ -12,9 +12,8 @@ import pickle
 import socket
 import struct
 import time
-from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import product
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
@@ -22,9 +21,10 @@ from typing import NamedTuple
 
 from dsabench.errors import InputError
 from dsabench.reference.server.arguments import ServerArgs
+from dsabench.runtimes.orphans import MARK
 
-SECRET = "DSABENCH_BOOT"  # noqa: S105 (the variable's name)
-"""Variable with the secret: dsabench gives all processes of a boot the same random one."""
+_OWN = {"host", "port", "node_rank", "log_level", "cpu_threads", "device"}
+"""Flags that may differ from machine to machine."""
 _log = logging.getLogger(__name__)
 _JOIN_S = 300.0
 """For the first machine to listen: it may be started after the others."""
@@ -37,7 +37,7 @@ class _Greeting(NamedTuple):
     rank: int
     to: str
     """`server` or `leader`."""
-    flags: tuple[object, ...]
+    flags: dict[str, object]
     """Those that have to be the same everywhere."""
 
 
@@ -74,8 +74,9 @@ def meet(args: ServerArgs) -> dict[int, FarConnections]:
             if found is None:
                 continue
             greeting, connection = found
-            if greeting.flags != _flags(args):
-                raise InputError(f"rank {greeting.rank} was started with other flags: {_differing(greeting, args)}")
+            if other := [name for name, value in _flags(args).items() if greeting.flags.get(name) != value]:
+                flags = ", ".join(f"--{name.replace('_', '-')}" for name in other)
+                raise InputError(f"rank {greeting.rank} was started with other flags: {flags}")
             if greeting.rank in far:
                 made[greeting.rank, greeting.to] = connection
     return {rank: FarConnections(made[rank, "server"], made[rank, "leader"]) for rank in far}
@@ -97,25 +98,15 @@ def join(args: ServerArgs) -> dict[int, FarConnections]:
 
 
 def _secret() -> bytes:
-    found = os.environ.get(SECRET)
+    """What all processes of a boot have, and nobody else."""
+    found = os.environ.get(MARK)
     if not found:
-        raise InputError(f"--nnodes: {SECRET} has to be set, to the same secret on all machines")
+        raise InputError(f"--nnodes: {MARK} has to be set, to the same secret on all machines")
     return found.encode()
 
 
-def _flags(args: ServerArgs) -> tuple[object, ...]:
-    return tuple(value for _, value in _shared(args))
-
-
-def _shared(args: ServerArgs) -> Iterator[tuple[str, object]]:
-    for name in args.__slots__:
-        if name not in {"host", "port", "node_rank", "log_level", "cpu_threads", "device"}:
-            yield name, getattr(args, name)
-
-
-def _differing(greeting: _Greeting, args: ServerArgs) -> str:
-    pairs = zip(_shared(args), greeting.flags, strict=False)
-    return ", ".join("--" + name.replace("_", "-") for (name, own), theirs in pairs if own != theirs)
+def _flags(args: ServerArgs) -> dict[str, object]:
+    return {name: value for name, value in asdict(args).items() if name not in _OWN}
 
 
 def _greeted(accepted: socket.socket, secret: bytes) -> tuple[_Greeting, Connection] | None:
@@ -144,7 +135,7 @@ def _joined(address: tuple[str, int], secret: bytes, greeting: _Greeting, until_
     except (AuthenticationError, EOFError, OSError) as error:
         connection.close()
         host, port = address
-        why = f"has another {SECRET}" if isinstance(error, AuthenticationError) else "went away"
+        why = f"has another {MARK}" if isinstance(error, AuthenticationError) else "went away"
         raise InputError(f"--dist-init-addr {host}:{port}: what answers there {why}") from error
     return connection
 

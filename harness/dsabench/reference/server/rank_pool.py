@@ -152,7 +152,8 @@ def run_elsewhere(args: ServerArgs, far: Mapping[int, FarConnections]) -> int:
         _kill(forked.values())
     if not died:
         return 0
-    cause = RankDiedError(min(died)[1], min(died)[0])
+    code, name = min(died)
+    cause = RankDiedError(name, code)
     _log.critical("Scheduler hit an exception: %s", cause)
     return cause.exit_code
 

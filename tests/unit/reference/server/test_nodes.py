@@ -18,7 +18,7 @@ import pytest
 
 from dsabench.errors import InputError
 from dsabench.reference.server.arguments import parse
-from dsabench.reference.server.nodes import SECRET
+from dsabench.runtimes.orphans import MARK
 from unit.reference.server.serving import Server, command, environment, serving
 
 SHARED = ("--tp-size", "2")
@@ -46,7 +46,7 @@ class Pair:
 @contextmanager
 def other(port: int, *flags: str, **env: str) -> Iterator[subprocess.Popen[str]]:
     argv = command("--model", "tiny", "--cpu-threads", "1", *SHARED, *nodes(1, port), *flags)
-    env = environment(**{SECRET: "known to both", **env})
+    env = environment(**{MARK: "known to both", **env})
     process = subprocess.Popen(argv, env=env, stderr=subprocess.PIPE, text=True)
     with process:
         try:
@@ -62,7 +62,7 @@ def nodes(rank: int, port: int) -> tuple[str, ...]:
 @contextmanager
 def pair() -> Iterator[Pair]:
     port = free_port()
-    with other(port) as joined, serving(*SHARED, *nodes(0, port), **{SECRET: "known to both"}) as first:
+    with other(port) as joined, serving(*SHARED, *nodes(0, port), **{MARK: "known to both"}) as first:
         yield Pair(first, joined)
 
 
@@ -109,17 +109,17 @@ def test_strangers_are_not_let_in_and_unpickle_nothing(tmp_path: Path) -> None:
     """What does not know the secret, and one that sends a pickle as its answer to the challenge."""
     port, trace = free_port(), tmp_path / "unpickled"
     argv = command("--model", "tiny", "--port", "0", "--cpu-threads", "1", *SHARED, *nodes(0, port))
-    env = environment(**{SECRET: "known to both"})
+    env = environment(**{MARK: "known to both"})
     with subprocess.Popen(argv, env=env, stderr=subprocess.PIPE, text=True) as first:
         try:
             payload = pickle.dumps(_Touch(trace))
             for sent in (b"GET / HTTP/1.1\r\n\r\n", b"", len(payload).to_bytes(4, "big") + payload):
                 with _called(port) as stranger:
                     stranger.sendall(sent)
-            with other(port, **{SECRET: "another"}) as refused:
+            with other(port, **{MARK: "another"}) as refused:
                 assert refused.wait(30) == 2
                 assert refused.stderr is not None
-                assert f"127.0.0.1:{port}: what answers there has another {SECRET}" in refused.stderr.read()
+                assert f"127.0.0.1:{port}: what answers there has another {MARK}" in refused.stderr.read()
             with other(port, "--page-size", "32") as differing:
                 assert first.wait(30) == 2
                 assert differing.wait(30) == 2
@@ -168,9 +168,9 @@ def test_what_cannot_be_split_over_machines_is_one_line(flags: list[str], said: 
 
 def test_without_a_secret_nobody_joins() -> None:
     argv = command("--model", "tiny", *SHARED, *nodes(1, 9))
-    env = {name: value for name, value in environment().items() if name != SECRET}
+    env = {name: value for name, value in environment().items() if name != MARK}
     done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (
         2,
-        f"error: --nnodes: {SECRET} has to be set, to the same secret on all machines\n",
+        f"error: --nnodes: {MARK} has to be set, to the same secret on all machines\n",
     )
