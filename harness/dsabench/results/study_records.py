@@ -387,8 +387,8 @@ class BootReservation(Value):
     trials: tuple[ReservedTrial, ...]
     goes_on: bool = False
     """Whether the boot was counted before: its server goes on to another setting."""
-    machine: str | None = None
-    """Where it is; None in what older versions wrote."""
+    machine: str
+    """Name of the one where it is."""
 
 
 def describe(records: StudyRecords, spec: RuntimeSpec) -> str:

@@ -6,10 +6,10 @@ The choice depends on the records alone, so an interrupted study continues where
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, count, product
+from itertools import chain, count
 
 from dsabench.config.runtime_kinds import boot_of
 from dsabench.config.specs import StudyConfig
@@ -108,7 +108,7 @@ def confirm_boots(records: StudyRecords, round_: int, best: RuntimeSpec, index: 
     """The boots that the confirmation of a finalist still takes, in order; none once it was stopped."""
     default, budget = records.config.default, records.config.budget
     of_finalist, own = budget.confirm_boots, _turns_of(records, index)
-    sides = [(default, own), *((spec, None) for spec in alternatives(records, round_, best)), (best, None)]
+    sides = [(spec, own if spec == default else None) for spec in _sides(records, round_, best)]
     # A gate scores a side in a boot that may be its last.
     last = min(BOOTS_MIN, of_finalist) if budget.stop_when_decided else of_finalist
     if budget.stop_when_decided and judge(records, best, round_, index).stopped:
@@ -123,6 +123,11 @@ def _turns_of(records: StudyRecords, index: int) -> range:
     return range(index * of_finalist, (index + 1) * of_finalist)
 
 
+def _sides(records: StudyRecords, round_: int, best: RuntimeSpec) -> list[RuntimeSpec]:
+    """The settings that take turns in a confirmation."""
+    return [records.config.default, *alternatives(records, round_, best), best]
+
+
 def confirm_boot_beside(
     records: StudyRecords, round_: int, best: RuntimeSpec, others: Container[str]
 ) -> BootPlan | None:
@@ -131,55 +136,53 @@ def confirm_boot_beside(
 
     The last turn is left out where a gate asks in it, and all are where looks end it early: that takes one after the other.
     """
-    for turn, sides, found in _turns_beside(records, round_, best):
-        wanted = {trial.id for _, trials in sides for trial in trials}
+    sides, workloads = _sides(records, round_, best), records.config.workloads_of("confirm")
+    for turn, found in _turns_beside(records, round_, sides).items():
         theirs = {machine: had for machine, had in found.items() if machine != records.machine}
-        if any(machine in others or had >= wanted for machine, had in theirs.items()):
+        if any(machine in others or len(had) == len(sides) * len(workloads) for machine, had in theirs.items()):
             continue
-        here = found.get(records.machine, set())
-        for spec, trials in sides if turn % 2 == 0 else reversed(sides):
-            if left := [trial.workload for trial in trials if trial.id not in here]:
+        here = set() if records.machine is None else found[records.machine]
+        for spec in sides if turn % 2 == 0 else reversed(sides):
+            if left := [load for load in workloads if Trial(runtime=spec, workload=load).id not in here]:
                 return BootPlan(spec, tuple(left), "confirm", describe(records, spec), turn=turn)
     return None
 
 
 def has_pairs_under_way(records: StudyRecords, round_: int, best: RuntimeSpec, others: Container[str]) -> bool:
     """Whether one of these machines has begun a turn of that confirmation which none has completed."""
-    for _, sides, found in _turns_beside(records, round_, best):
-        wanted = sum(len(trials) for _, trials in sides)
-        if any(machine in others for machine in found) and all(len(had) < wanted for had in found.values()):
-            return True
-    return False
+    sides = _sides(records, round_, best)
+    whole = len(sides) * len(records.config.workloads_of("confirm"))
+    return any(
+        any(machine in others for machine in found) and all(len(had) < whole for had in found.values())
+        for found in _turns_beside(records, round_, sides).values()
+    )
 
 
 def _turns_beside(
-    records: StudyRecords, round_: int, best: RuntimeSpec
-) -> Iterator[tuple[int, list[tuple[RuntimeSpec, list[Trial]]], dict[str | None, set[str]]]]:
-    """Each turn that machines share, with the trials of its sides, and what each machine has of them."""
-    config = records.config
+    records: StudyRecords, round_: int, sides: Sequence[RuntimeSpec]
+) -> dict[int, defaultdict[str, set[str]]]:
+    """Each turn that machines share → machine → ids of the trials that are recorded there, or under way."""
+    config, turns = records.config, _turns_of(records, 0)
     if config.budget.stop_when_decided:
-        return
-    specs, workloads = [config.default, *alternatives(records, round_, best), best], config.workloads_of("confirm")
-    sides = [(spec, [Trial(runtime=spec, workload=load) for load in workloads]) for spec in specs]
-    turns = _turns_of(records, 0)
-    for turn in turns[:-1] if config.gates else turns:
-        yield turn, sides, _on_machines(records, round_, specs, turn)
-
-
-def _on_machines(
-    records: StudyRecords, round_: int, specs: Sequence[RuntimeSpec], turn: int
-) -> dict[str | None, set[str]]:
-    """Machine → ids of the trials of a turn that are recorded there, or under way."""
-    found = defaultdict[str | None, set[str]](set)
-    for spec in specs:
-        for record in chain.from_iterable(records.of_setting(spec, "confirm", round_).values()):
-            if record.turn == turn:
-                found[machine_name(record.environment)].add(record.id)
+        return {}
+    found = _by_turn(records, round_, "confirm", sides)
     for one in records.reservations:
         if one.phase == "confirm" and one.round == round_:
             for trial in one.trials:
-                if trial.turn == turn:
-                    found[one.machine].add(trial.trial)
+                if trial.turn is not None:
+                    found[trial.turn][one.machine].add(trial.trial)
+    return {turn: found[turn] for turn in (turns[:-1] if config.gates else turns)}
+
+
+def _by_turn(
+    records: StudyRecords, round_: int, phase: Phase, specs: Sequence[RuntimeSpec]
+) -> defaultdict[int, defaultdict[str, set[str]]]:
+    """Turn → machine → ids of the trials that are recorded there."""
+    found = defaultdict[int, defaultdict[str, set[str]]](lambda: defaultdict(set))
+    for spec in specs:
+        for record in chain.from_iterable(records.of_setting(spec, phase, round_).values()):
+            if record.turn is not None:
+                found[record.turn][machine_name(record.environment)].add(record.id)
     return found
 
 
@@ -216,15 +219,11 @@ def _left_elsewhere(
     """Turns that other machines have begun and none has completed: they begin again here, since the boots of a turn are compared."""
     if records.machine is None:
         return frozenset()
-    of_turn = defaultdict[int, Counter[str]](Counter)
-    workloads = records.config.workloads_of(phase)
-    for spec, workload in product(specs, workloads):
-        for record in records.settled(Trial(runtime=spec, workload=workload), phase, round_):
-            if record.turn is not None and record.turn in turns:
-                of_turn[record.turn][machine_name(record.environment)] += 1
-    wanted = len(specs) * len(workloads)
+    whole = len(specs) * len(records.config.workloads_of(phase))
     return frozenset(
-        turn for turn, had in of_turn.items() if set(had) != {records.machine} and max(had.values()) < wanted
+        turn
+        for turn, found in _by_turn(records, round_, phase, specs).items()
+        if turn in turns and set(found) != {records.machine} and max(map(len, found.values())) < whole
     )
 
 

@@ -53,7 +53,7 @@ from dsabench.study.next_boot import (
 from dsabench.study.plan import DryRun, has_next_boot, make_dry_run
 from dsabench.study.proposers import PROPOSERS, make_proposer
 from dsabench.study.session import SILENT, StudyObserver, TrialSession, open_session
-from dsabench.study.shared import SharedJournal, SharedStudy
+from dsabench.study.shared import SharedStudy
 from dsabench.study.space_check import refuse_unprovable
 from dsabench.study.verdict import conclude
 from dsabench.study.worker import BootWorker, Reservations, WhyStop
@@ -252,8 +252,6 @@ async def _measure_on(machines: Sequence[Machine], context: StudyContext, observ
     """Search on all machines at the same time, then confirm on all; then measure what is left on the first one that still boots."""
     contexts = [machine_of(context, machine.environment) for machine in machines]
     alive = set(range(len(machines)))
-    # Of a study that several processes measure, the first machine confirms beside those of the others.
-    shares_turns = len(machines) > 1 and not isinstance(context.journal, SharedJournal)
 
     async def work(index: int) -> None:
         its = contexts[index]
@@ -262,7 +260,8 @@ async def _measure_on(machines: Sequence[Machine], context: StudyContext, observ
         gate = await _gate_of(its, its.session(SILENT), machines[index]) if its.config.gates_of_settings else None
         try:
             await _search(worker, its, gate)
-            if shares_turns:
+            # Of a study that other processes measure too, the first machine confirms beside theirs, in `measure`.
+            if len(machines) > 1 and not worker.shares_turns:
                 await _confirm_beside(worker, its.limits, partial(others, index))
         except MachineGone as error:
             alive.discard(index)

@@ -165,7 +165,7 @@ def test_a_boot_that_max_trials_cut_short_is_a_finished_one(tmp_path) -> None:
 def test_a_boot_under_way_in_another_process_counts_once(config) -> None:
     trials = [Trial(runtime=config.default, workload=workload) for workload in config.workloads]
     booked = tuple(ReservedTrial(trial=trial.id, occasion=0) for trial in trials)
-    booking = BootReservation(spec=config.default, phase="search", round=0, trials=booked)
+    booking = BootReservation(machine="here", spec=config.default, phase="search", round=0, trials=booked)
     boots = Boots(config)
     assert boots.used(booking) == 1
     assert boots.add(config.default, "one").used(booking) == 1

@@ -288,7 +288,7 @@ def book(ledger: StudyRecords, step: BootPlan) -> StudyRecords:
         ReservedTrial(trial=errand.trial.id, occasion=errand.occasion, turn=errand.turn)
         for errand in step.trials(ledger, 0)
     ]
-    booking = BootReservation(spec=step.spec, phase=step.phase, round=0, trials=tuple(trials))
+    booking = BootReservation(machine="here", spec=step.spec, phase=step.phase, round=0, trials=tuple(trials))
     return StudyRecords(ledger.config, ENVIRONMENT.fingerprint, ledger.records, (*ledger.reservations, booking))
 
 

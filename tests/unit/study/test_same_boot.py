@@ -125,7 +125,7 @@ def test_a_boot_of_another_process_is_left_to_it(config, kind) -> None:
     for workload in config.workloads:
         records.add(make_record(spec=config.spec(theirs), workload=workload, boot="theirs", minute=1))
     trials = (ReservedTrial(trial="measured", occasion=0),)
-    held = BootReservation(spec=config.spec(theirs), phase="search", round=0, trials=trials)
+    held = BootReservation(machine="here", spec=config.spec(theirs), phase="search", round=0, trials=trials)
     history = observations(StudyRecords(config, ENVIRONMENT.fingerprint, records.records, [held]), 0)
     assert sum(one.is_under_way for one in history) == 2
     asked = proposer_for(kind, task).ask(history)
@@ -162,7 +162,12 @@ def test_a_boot_of_several_settings_counts_once(config) -> None:
     assert records.boots(0, "search") == 1
     third = config.spec({"pp_max_micro_batch_size": 4})
     held = BootReservation(
-        spec=third, phase="search", round=0, trials=(ReservedTrial(trial="x", occasion=0),), goes_on=True
+        machine="here",
+        spec=third,
+        phase="search",
+        round=0,
+        trials=(ReservedTrial(trial="x", occasion=0),),
+        goes_on=True,
     )
     both = StudyRecords(config, ENVIRONMENT.fingerprint, records.records, [held])
     assert both.boots(0, "search") == 1, "its boot was counted before"

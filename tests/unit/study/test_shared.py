@@ -21,7 +21,9 @@ from dsabench.study.shared import SharedJournal, SharedReservations, SharedStudy
 from factories import ENVIRONMENT, make_failure, make_record, make_spec
 
 STUDY = "local"
-RESERVATION = BootReservation(spec=make_spec(), phase="search", round=0, trials=(ReservedTrial(trial="a", occasion=1),))
+RESERVATION = BootReservation(
+    machine="here", spec=make_spec(), phase="search", round=0, trials=(ReservedTrial(trial="a", occasion=1),)
+)
 HOLD = """
 import sys
 from pathlib import Path

@@ -29,7 +29,9 @@ def hold(folder, booking: BootReservation) -> subprocess.Popen[str]:
 
 
 def test_a_booking_lasts_as_long_as_its_process(tmp_path):
-    booking = BootReservation(spec=make_spec(), phase="search", round=0, trials=(ReservedTrial(trial="a", occasion=1),))
+    booking = BootReservation(
+        machine="here", spec=make_spec(), phase="search", round=0, trials=(ReservedTrial(trial="a", occasion=1),)
+    )
     bookings, other = Reservations(tmp_path), hold(tmp_path, booking)
     with bookings.turn():
         assert bookings.live() == (booking,)
