@@ -284,17 +284,16 @@ def compare_pairs(
 
     For `pilot` and `least` see `ComparisonSpec`.
     """
-    both = [pair for pair in paired.pairs if len(boot_values(pair, metric)) == 2]
-    base, candidate = (
-        [value for pair in both for value in boot_values(pair[side : side + 1], metric)] for side in (0, 1)
-    )
+    both = [(pair, found) for pair in paired.pairs if len(found := boot_values(pair, metric)) == 2]
+    base, candidate = ([found[side] for _, found in both] for side in (0, 1))
+    records = [record for pair, _ in both for record in pair]
     left_out = paired.alone + len(paired.pairs) - len(both)
-    machines = len(machines_of(chain.from_iterable(both)))
+    machines = len(machines_of(records))
     notes = [
         f"{left_out} boot{'s' * (left_out > 1)} without a partner left out" if left_out else "",
         _beyond_words(base, candidate),
         f"on {machines} machines, each pair on one" if machines > 1 else "",
-        clock_words(low_clocks(chain.from_iterable(both))),
+        clock_words(low_clocks(records)),
     ]
     return compare_boots(
         ComparisonSpec(metric, workload, METRICS[metric].direction, True, EQUIVALENCE, pilot=pilot, least=least),
