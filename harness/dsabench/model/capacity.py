@@ -26,6 +26,10 @@ class CapacitySearch(Value):
     two ends first.
     """
 
+    def is_met_by(self, probe: LoadProbe) -> bool:
+        """Whether enough of the requests of a load met the SLO."""
+        return probe.attainment is not None and probe.attainment >= self.attainment
+
 
 class LoadProbe(Value):
     """One load that was tried."""

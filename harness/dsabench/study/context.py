@@ -29,6 +29,7 @@ from dsabench.model.runtime import (
 )
 from dsabench.model.space import legal
 from dsabench.model.topology import SINGLE
+from dsabench.reporting.comparison import environment_differences
 from dsabench.results.journal import Journal
 from dsabench.results.machines import machine_name
 from dsabench.results.study_records import BootReservation, StudyRecords, environments
@@ -227,9 +228,23 @@ async def open_context(
 
 def with_journal(context: StudyContext, observer: StudyObserver, *, again: bool = False) -> StudyContext:
     """Add the round of this run and the number of existing records. A run must hold the claim of the folder."""
-    records = StudyRecords(context.config, context.environment.fingerprint, _read(context.journal, observer))
+    found = _read(context.journal, observer)
+    records = StudyRecords(context.config, context.environment.fingerprint, found)
+    if not records.records and (others := environments(context.config, found)):
+        observer.note(f"note: {_why_foreign(others[-1], context.environment)}, so everything is measured anew")
     round_ = records.latest_round + (1 if again and records.records else 0)
     return replace(context, limits=replace(context.limits, round=round_), measured_before=len(records.records))
+
+
+_FACTS = 4
+"""Differences between environments that a line names."""
+
+
+def _why_foreign(theirs: Environment, ours: Environment) -> str:
+    """Why the records of a study do not count here."""
+    facts = environment_differences(theirs, ours)
+    more = f", and {len(facts) - _FACTS} more" if len(facts) > _FACTS else ""
+    return f"the records of this study are of another environment ({', '.join(facts[:_FACTS])}{more})"
 
 
 def context_of_records(config: StudyConfig, folder: Path, observer: StudyObserver = SILENT) -> StudyContext:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dsabench.config.specs import StudyConfig
+from dsabench.model.environment import fingerprint
 from dsabench.model.record import Failed, Record, RecordKey
 from dsabench.results.journal import Journal
 from dsabench.results.scores import scored_settings
 from dsabench.results.study_records import StudyRecords
 from dsabench.study.budget import trials_left
+from dsabench.study.context import with_journal
 from dsabench.study.next_boot import interrupted, observations
+from dsabench.study.session import StudyObserver
 from factories import ENVIRONMENT, make_failure, make_record
 from studies import load_study, make_context
 
@@ -81,6 +85,33 @@ def test_a_context_reads_on_where_it_was(tmp_path: Path) -> None:
         assert keys(context.records().records) == keys(written)
     journal.path.write_bytes(b"".join(journal.path.read_bytes().splitlines(keepends=True)[:3]))
     assert keys(context.records().records) == keys(written[:3]), "the journal became shorter"
+
+
+def test_records_of_another_environment_are_told(tmp_path: Path) -> None:
+    class Noting(StudyObserver):
+        def note(self, text: str) -> None:
+            said.append(text)
+
+    config, said = load_study(tmp_path), list[str]()
+    context = make_context(config, tmp_path, list(some_records(config, 0)))
+    with_journal(context, Noting())
+    assert not said
+
+    larger = ENVIRONMENT.hardware.model_copy(update={"memory_mib": 2048})
+    ours = ENVIRONMENT.model_copy(update={"hardware": larger, "fingerprint": fingerprint(larger, ENVIRONMENT.runtime)})
+    other_runtime = ENVIRONMENT.runtime.model_copy(update={"version": "0.2.0"})
+    newer = ENVIRONMENT.model_copy(
+        update={"runtime": other_runtime, "fingerprint": fingerprint(ENVIRONMENT.hardware, other_runtime)}
+    )
+    for environment, change in (
+        (ours, "hardware.memory_mib 1024, then 2048"),
+        (newer, "runtime.version 0.1.0, then 0.2.0"),
+    ):
+        said.clear()
+        with_journal(replace(context, environment=environment), Noting())
+        assert said == [
+            f"note: the records of this study are of another environment ({change}), so everything is measured anew"
+        ]
 
 
 def test_a_changed_value_keeps_nothing_of_the_old_one(tmp_path: Path) -> None:
