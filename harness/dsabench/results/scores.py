@@ -497,32 +497,45 @@ def scored_settings(records: StudyRecords, round_: int) -> list[ScoredSetting]:
     """Every completely searched setting, in the order measured. What another machine than the study's first one measured is compared
     by what the default does on both.
     """
+    by, refusals = scored_by(records, round_), records.refusals
+    found = records.of_each_searched(by, lambda spec: _scored(records, spec, by), round_)
+    known = [one for one in found if one is not None]
+    if not refusals:
+        return known
+    return [
+        _complete(records, one.spec, by, refusals[one.spec.id]) if one.spec.id in refusals else one for one in known
+    ]
+
+
+def score_of_each(records: StudyRecords, round_: int) -> Mapping[str, ScoredSetting | None]:
+    """Id of a setting → its score without what a gate says; None for one that is not completely searched."""
+    by = scored_by(records, round_)
+    return records.of_each(by, lambda spec: _scored(records, spec, by))
+
+
+class ScoredBy(NamedTuple):
+    """What the scores of a round follow from, beside the records of their settings."""
+
+    round: int
+    levels: tuple[tuple[str, float], ...]
+    """Machine, and what the default does on it; see `machine_levels`."""
+
+
+def scored_by(records: StudyRecords, round_: int) -> ScoredBy:
+    """That of a round."""
     of_default = records.of_setting(records.config.default, "search", round_).values()
-    levels = machine_levels(records.config.objective.metric, of_default)
-    by_machine = tuple(levels.items())
-
-    def scored(spec: RuntimeSpec) -> ScoredSetting | None:
-        refusal = records.refusals.get(spec.id)
-        return records.of(
-            spec.id, ("scored", round_, by_machine, refusal), lambda: _scored(records, spec, round_, levels, refusal)
-        )
-
-    return [one for one in map(scored, records.searched(round_)) if one is not None]
+    return ScoredBy(round_, tuple(machine_levels(records.config.objective.metric, of_default).items()))
 
 
-def _scored(
-    records: StudyRecords,
-    spec: RuntimeSpec,
-    round_: int,
-    levels: Mapping[str, float],
-    refusal: AccuracyRefusal | None,
-) -> ScoredSetting | None:
-    if records.missing(spec, "search", round_):
-        return None
-    of_loads = records.of_setting(spec, "search", round_)
+def _scored(records: StudyRecords, spec: RuntimeSpec, by: ScoredBy) -> ScoredSetting | None:
+    return None if records.missing(spec, "search", by.round) else _complete(records, spec, by, None)
+
+
+def _complete(records: StudyRecords, spec: RuntimeSpec, by: ScoredBy, refusal: AccuracyRefusal | None) -> ScoredSetting:
+    of_loads = records.of_setting(spec, "search", by.round)
     first = [one[0] for one in of_loads.values()]
     boot_s, trials_s = (math.fsum(seconds for _, seconds in part) for part in spent(first))
-    score = score_setting(records.config.objective, of_loads, levels)
+    score = score_setting(records.config.objective, of_loads, dict(by.levels))
     score = score.refused(refusal or unproven(records.config, spec))
     fault = None if score.value is not None else _fault_of(first)
     limits = frozenset(one.bottleneck.limit for one in first if one.bottleneck and one.bottleneck.limit)

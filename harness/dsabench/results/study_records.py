@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import statistics
+from bisect import bisect_right, insort
 from collections import defaultdict
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from datetime import datetime
-from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from itertools import chain
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from dsabench.config.specs import StudyConfig
 from dsabench.model.environment import Environment
@@ -67,8 +69,19 @@ def _boots_of(config: StudyConfig, records: Iterable[Record]) -> list[_Boot]:
     return found
 
 
-def finished_boots(config: StudyConfig, boots: Iterable[_Boot]) -> set[str]:
-    """The complete boots of one round: those that failed, or that recorded every trial which their first setting lacked.
+class _BootsOfSetting(NamedTuple):
+    """Those of one setting in a round."""
+
+    boots: list[_Boot]
+    finished: set[str]
+    """Those that are, without a limit of trials."""
+    gained: int
+    """Trials of the search that they have measured."""
+
+
+def finished_boots(boots: Iterable[_Boot], max_trials: int | None) -> set[str]:
+    """The complete boots of one round: those that failed, or that recorded every trial which their first setting lacked, as far as
+    `max_trials` left room for them.
 
     Others were interrupted or lost records, so another boot repeats them. The journal does not store the plan of a
     boot; it follows from the records that existed before.
@@ -77,8 +90,8 @@ def finished_boots(config: StudyConfig, boots: Iterable[_Boot]) -> set[str]:
     searched = 0
     for one in sorted(boots, key=lambda one: one.started_at):
         lacking = one.lacked
-        if one.phase == "search" and config.budget.max_trials is not None:
-            lacking = lacking[: max(0, config.budget.max_trials - searched)]
+        if one.phase == "search" and max_trials is not None:
+            lacking = lacking[: max(0, max_trials - searched)]
         if one.phase == "search":
             searched += one.gained
         if one.failed or one.recorded.issuperset(lacking):
@@ -118,6 +131,114 @@ def measured_default(config: StudyConfig, specs: Sequence[RuntimeSpec]) -> Runti
     return None
 
 
+class _Order:
+    """The searched settings of a round (ids), in the order first measured."""
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+        self.places: dict[str, int] = {}
+        self.inserted: list[int] = []
+        """Place of each when it was inserted."""
+        self.sorted_anew = 0
+        """How often an order that was known had to change."""
+        self._started: dict[str, str] = {}
+
+    def add(self, spec_id: str, started: str) -> None:
+        """A trial of a setting, which started then."""
+        known = self._started.get(spec_id)
+        if known is not None and known <= started:
+            return
+        self._started[spec_id] = started
+        if known is None:
+            place = bisect_right(self.ids, started, key=lambda spec_id: self._started[spec_id])
+            self.ids.insert(place, spec_id)
+            self.inserted.append(place)
+        else:
+            place = 0
+            self.ids.sort(key=self._started.__getitem__)
+            self.sorted_anew += 1
+        for moved in range(place, len(self.ids)):
+            self.places[self.ids[moved]] = moved
+
+
+class _Kept(Generic[T]):
+    """What follows from the records of each setting, as far as it was found."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, T] = {}
+        self.seen = 0
+        """Records that were looked at."""
+        self._listed: list[T | None] = []
+        self._changed: set[str] = set()
+        """Those whose place in the list is still of before."""
+        self._inserted = self._sorted_anew = 0
+        """How far the list follows an order."""
+
+    def put(self, spec_id: str, value: T) -> None:
+        """Found anew."""
+        self.found[spec_id] = value
+        self._changed.add(spec_id)
+
+    def listed(self, order: _Order) -> list[T | None]:
+        """In that order, always the same one. Not to be changed."""
+        if self._sorted_anew != order.sorted_anew:
+            self._listed = [self.found[spec_id] for spec_id in order.ids]
+        else:
+            for inserted in order.inserted[self._inserted :]:
+                self._listed.insert(inserted, None)
+            for spec_id in self._changed:
+                if (place := order.places.get(spec_id)) is not None:
+                    self._listed[place] = self.found[spec_id]
+        self._inserted, self._sorted_anew = len(order.inserted), order.sorted_anew
+        self._changed.clear()
+        return self._listed
+
+
+class _Counts(_Kept[int]):
+    """A count of each setting, their sum, and those that are not 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sum = 0
+        self.some: set[str] = set()
+
+    def put(self, spec_id: str, value: int) -> None:
+        """Counted anew."""
+        self.sum += value - self.found.get(spec_id, 0)
+        (self.some.add if value else self.some.discard)(spec_id)
+        super().put(spec_id, value)
+
+
+class Pace:
+    """How long boots and trials took, in seconds."""
+
+    def __init__(self) -> None:
+        self._boots: set[str] = set()
+        self._boots_s: list[float] = []
+        self._trials_s = 0.0
+        self._trials = 0
+
+    def add(self, record: Record) -> None:
+        """A record more."""
+        if record.boot_s is not None and record.boot not in self._boots:
+            self._boots.add(record.boot)
+            insort(self._boots_s, record.boot_s)
+        if not isinstance(record.outcome, Failed):
+            self._trials_s += record.duration_s
+            self._trials += 1
+
+    @property
+    def boot_s(self) -> float | None:
+        """Median of the boots, since the first one on a machine may compile kernels for minutes; None without one."""
+        return statistics.median(self._boots_s) if self._boots_s else None
+
+    @property
+    def trial_s(self) -> float | None:
+        """Mean of the trials that did not fail; None without one."""
+        return self._trials_s / self._trials if self._trials else None
+
+
+K = TypeVar("K", bound=_Kept[Any])
 _FIRST_ROUND = 0
 
 
@@ -154,9 +275,14 @@ class StudyRecords:
         self._evals: list[Record] = []
         self._specs: dict[str, RuntimeSpec] = {}
         self._of_spec: dict[str, list[Record]] = defaultdict(list)
-        self._first: dict[int, dict[str, str]] = defaultdict(dict)
-        """Round → id of a searched setting → when its first trial started."""
+        self._order: dict[int, _Order] = defaultdict(_Order)
+        """Of each round."""
+        self._trials: dict[tuple[str, Phase], dict[str, str]] = {}
         self._known: dict[str | None, dict[Hashable, Any]] = defaultdict(dict)
+        self.pace = Pace()
+        self._changed: list[str] = []
+        """Id of the setting of each record, as they were added."""
+        self._kept: dict[Hashable, _Kept[Any]] = {}
         for record in records:
             self.add(record)
 
@@ -172,6 +298,27 @@ class StudyRecords:
         if what not in known:
             known[what] = find()
         return known[what]  # type: ignore[no-any-return]
+
+    def of_each(self, what: Hashable, find: Callable[[RuntimeSpec], T]) -> Mapping[str, T]:
+        """Id of a setting → what follows from its records, of all that have one. Found again only for those that have got another one:
+        a long study asks before every boot.
+        """
+        return self._keep(what, find, _Kept).found
+
+    def of_each_searched(self, what: Hashable, find: Callable[[RuntimeSpec], T], round_: int) -> Sequence[T | None]:
+        """The same of the searched settings of a round, in the order first measured. `what` must name the round."""
+        return self._keep(what, find, _Kept).listed(self._order[round_])
+
+    def total(self, what: Hashable, count: Callable[[RuntimeSpec], int]) -> int:
+        """Sum of a count over the settings that have a record."""
+        return self._keep(what, count, _Counts).sum
+
+    def _keep(self, what: Hashable, find: Callable[[RuntimeSpec], Any], make: type[K]) -> K:
+        kept = cast("K", self._kept.setdefault(what, make()))
+        for spec_id in dict.fromkeys(self._changed[kept.seen :]):
+            kept.put(spec_id, find(self._specs[spec_id]))
+        kept.seen = len(self._changed)
+        return kept
 
     def add(self, record: Record) -> None:
         """Add a record. Records of other environments or studies are ignored."""
@@ -191,14 +338,19 @@ class StudyRecords:
         self._of_spec[spec_id].append(record)
         for changed in (spec_id, None):
             self._known.pop(changed, None)
+        self._changed.append(spec_id)
+        self.pace.add(record)
         if record.phase == "search":
-            started, first = record.started_at.isoformat(), self._first[record.round]
-            first[spec_id] = min(started, first.get(spec_id, started))
+            self._order[record.round].add(spec_id, record.started_at.isoformat())
+
+    def __iter__(self) -> Iterator[Record]:
+        """Every record of the study, grouped by trial in written order."""
+        return chain.from_iterable(self._all.values())
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """Every record of the study, grouped by trial in written order."""
-        return tuple(record for records in self._all.values() for record in records)
+        """All of them."""
+        return tuple(self)
 
     @property
     def scored(self) -> tuple[Record, ...]:
@@ -224,28 +376,41 @@ class StudyRecords:
         """The records that count, one per boot. After a transient fault only its single retry counts; of a turn that began again on
         another machine, only its last boot.
         """
-        of_phase = [r for r in self._all.get(trial.id, ()) if r.phase == phase and r.round == round_]
+        return self._settled(trial.id, phase, round_)
+
+    def _settled(self, trial: str, phase: Phase, round_: int) -> tuple[Record, ...]:
+        of_phase = [r for r in self._all.get(trial, ()) if r.phase == phase and r.round == round_]
         found = list(settle(sorted(of_phase, key=lambda r: r.occasion)))
         last = {one.turn: one for one in found}
         return tuple(one for one in found if one.turn is None or one is last[one.turn])
 
     def searched(self, round_: int) -> list[RuntimeSpec]:
         """Every setting with a search record of this round, in the order first measured."""
-        first = self._first.get(round_, {})
-        return self.of(
-            None, ("searched", round_), lambda: [self._specs[one] for one in sorted(first, key=first.__getitem__)]
-        )
+        return [self._specs[spec_id] for spec_id in self._order[round_].ids]
+
+    def lacking(self, round_: int) -> list[RuntimeSpec]:
+        """Those of them that lack a workload."""
+        lacks = self._keep(("lacks", round_), lambda spec: len(self.missing(spec, "search", round_)), _Counts)
+        places = self._order[round_].places
+        return [
+            self._specs[one] for one in sorted((one for one in lacks.some if one in places), key=places.__getitem__)
+        ]
 
     def of_setting(self, spec: RuntimeSpec, phase: Phase, round_: int) -> dict[str, tuple[Record, ...]]:
         """Workload name → records that count."""
         return self.of(
             spec.id,
             (phase, round_),
-            lambda: {
-                workload.name: self.settled(Trial(runtime=spec, workload=workload), phase, round_)
-                for workload in self.config.workloads_of(phase)
-            },
+            lambda: {name: self._settled(trial, phase, round_) for name, trial in self._trials_of(spec, phase).items()},
         )
+
+    def _trials_of(self, spec: RuntimeSpec, phase: Phase) -> Mapping[str, str]:
+        """Workload name → id of its trial."""
+        if (known := self._trials.get((spec.id, phase))) is None:
+            loads = self.config.workloads_of(phase)
+            known = {load.name: Trial(runtime=spec, workload=load).id for load in loads}
+            self._trials[spec.id, phase] = known
+        return known
 
     def missing(self, spec: RuntimeSpec, phase: Phase, round_: int, boots: int = 1) -> list[Workload]:
         """The workloads that lack the setting's `boots`-th record."""
@@ -277,7 +442,7 @@ class StudyRecords:
             found = tuple(record for record in found if self.counts(record, again))
             if not under_way:
                 return len(found)
-            trial = Trial(runtime=spec, workload=workload).id
+            trial = self._trials_of(spec, phase)[workload.name]
             return len(found) + sum(one.trial == trial for one in under_way)
 
         return [workload for workload in self.config.workloads_of(phase) if had(workload) < boots]
@@ -298,23 +463,27 @@ class StudyRecords:
         """Boots used by this round: finished, failed and under way. An interrupted boot or a refused setting used
         none.
         """
-        used = self.of(
-            None, ("finished", round_, phase), lambda: finished_boots(self.config, self._boots(round_, phase))
-        )
+        of_settings = self.of_each(("boots", round_, phase), lambda spec: self._boots_of(spec, round_, phase))
+        gained = self.total(("gained", round_, phase), lambda spec: of_settings[spec.id].gained)
         held = [
             one for one in self.reservations if one.round == round_ and phase in (None, one.phase) and not one.goes_on
         ]
-        return len(used) + sum(not self._is_over(one, used) for one in held)
+        most = self.config.budget.max_trials
+        # The last boots of a search are for fewer workloads, by what all before them have measured.
+        nears_limit = most is not None and gained + len(self.config.search_workloads) > most
+        if nears_limit or self.config.reload_free:  # one boot may be of several settings
+            all_of_them = chain.from_iterable(one.boots for one in of_settings.values())
+            used = self.of(None, ("finished", round_, phase), lambda: finished_boots(all_of_them, most))
+            return len(used) + sum(not self._is_over(one, used) for one in held)
+        number = self.total(("finished", round_, phase), lambda spec: len(of_settings[spec.id].finished))
+        known = ((one, of_settings.get(one.spec.id)) for one in held)
+        return number + sum(found is None or not self._is_over(one, found.finished) for one, found in known)
 
-    def _boots(self, round_: int, phase: Phase | None) -> Iterator[_Boot]:
-        """The boots of a round, setting by setting."""
-
-        def of_setting(records: Sequence[Record]) -> list[_Boot]:
-            asked = (one for one in records if one.round == round_ and phase in (None, one.phase))
-            return _boots_of(self.config, [one for one in asked if not one.is_refusal])
-
-        for spec_id, records in self._of_spec.items():
-            yield from self.of(spec_id, ("boots", round_, phase), partial(of_setting, records))
+    def _boots_of(self, spec: RuntimeSpec, round_: int, phase: Phase | None) -> _BootsOfSetting:
+        asked = (one for one in self._of_spec[spec.id] if one.round == round_ and phase in (None, one.phase))
+        boots = _boots_of(self.config, [one for one in asked if not one.is_refusal])
+        gained = sum(one.gained for one in boots if one.phase == "search")
+        return _BootsOfSetting(boots, finished_boots(boots, None), gained)
 
     def _is_over(self, reservation: BootReservation, used: Container[str]) -> bool:
         """Whether the boot already counts by its records; its process still stops the server."""

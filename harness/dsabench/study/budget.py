@@ -55,23 +55,14 @@ def trials_left(records: StudyRecords, limits: RunLimits) -> int | None:
     if limits.budget.max_trials is None:
         return None
     round_ = limits.round
-    settled = records.of(
-        None,
-        ("settled trials", round_),
-        lambda: sum(_settled_trials(records, spec, round_) for spec in records.searched(round_)),
-    )
-    under_way = len(records.under_way("search", limits.round))
-    return max(0, limits.budget.max_trials - settled - under_way)
+    settled = records.total(("settled trials", round_), lambda spec: _settled_trials(records, spec, round_))
+    return max(0, limits.budget.max_trials - settled - len(records.under_way("search", round_)))
 
 
 def _settled_trials(records: StudyRecords, spec: RuntimeSpec, round_: int) -> int:
     """Of a setting. A transient fault that will be retried does not count yet. Otherwise it would use up the last trial."""
-
-    def count() -> int:
-        of_loads = records.of_setting(spec, "search", round_).values()
-        return sum(any(not record.is_refusal for record in found) for found in of_loads)
-
-    return records.of(spec.id, ("settled trials", round_), count)
+    of_loads = records.of_setting(spec, "search", round_).values()
+    return sum(any(not record.is_refusal for record in found) for found in of_loads)
 
 
 def why_search_stops(records: StudyRecords, limits: RunLimits, boots: int = 1) -> str | None:
@@ -151,7 +142,7 @@ def _failure_of_all(records: StudyRecords, limits: RunLimits) -> str | None:
     """The failure that every setting of the search has in common; None if one was measured or they differ."""
     said: dict[str, str] = {}
     settings: set[str] = set()
-    for record in records.records:
+    for record in records:
         outcome = record.outcome
         if record.round != limits.round or record.phase != "search" or record.is_refusal:
             continue

@@ -141,7 +141,7 @@ class KnownRecords:
 
         """
         found, last = context.journal.read().records, len(self._read)
-        if not self._is_of(context) or found[:last][-1:] != self._read[-1:]:
+        if not self._is_of(context) or (last and (len(found) < last or found[last - 1] != self._read[-1])):
             self._records, last = StudyRecords(context.config, context.environment.fingerprint, ()), 0
         for record in found[last:]:
             self._records.add(record)
@@ -398,14 +398,7 @@ def machine_of(context: StudyContext, environment: Environment) -> StudyContext:
     """The context of a worker whose boots are on another machine of a cluster."""
     label = f"one of {context.limits.lanes} machines of a cluster"
     labels = (label,) if context.limits.lanes > 1 else ()
-    return replace(
-        context,
-        environment=environment,
-        journal=context.journal.reopened(),
-        labels=labels,
-        cpu_before=None,
-        known=KnownRecords(),
-    )
+    return replace(context, environment=environment, labels=labels, cpu_before=None)
 
 
 def _largest(config: StudyConfig, rules: SettingRules) -> int:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from dsabench.model.space import key_of
 from dsabench.model.study_result import FailingFamily
 from dsabench.model.value import value_text
 from dsabench.study.proposers.failure_rules import FAMILY, FailureRules
@@ -22,8 +21,7 @@ def failing_families(task: SearchTask, history: Sequence[Observation]) -> tuple[
     failed = np.array([one.failed or one.violation > 0 for one in ended], dtype=bool)
     if legal.listed is None or not kernel.columns or failed.sum() < FAMILY:
         return ()
-    levels, known = kernel.levels(legal.codes), task.seen(history)
-    untried = np.array([key_of(one) not in known for one in legal.listed], dtype=bool)
+    levels, untried = kernel.levels(legal.codes), task.seen(history).unseen
     tried = kernel.levels(legal.encode([one.assignment for one in ended]))
 
     def found() -> Iterator[FailingFamily]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from dsabench.config.runtime_kinds import RuntimeKindInfo, runtime_kinds
 from dsabench.config.specs import RuntimeConfig, StudyConfig
 from dsabench.errors import InputError
-from dsabench.model.record import Failed, Record
+from dsabench.model.record import Record
 from dsabench.model.study import GateSpec
 from dsabench.model.workload import Workload
 from dsabench.reporting.numbers import show_count, show_duration
@@ -42,22 +41,15 @@ class CostEstimate:
 
 
 def estimate_cost(records: StudyRecords) -> CostEstimate:
-    """Estimate from the study's own records: median of the boots, mean of the trials. Without records, use
-    assumptions.
-
-    Boots take a median because the first boot on a machine may compile kernels for minutes, which no later one
-    does.
-    """
-    found, config = records.records, records.config
+    """Estimate from the study's own records. Without records, use assumptions."""
+    config, pace = records.config, records.pace
     kind = runtime_kinds()[config.runtime.kind]
-    boots = {record.boot: record.boot_s for record in found if record.boot_s is not None}
-    durations = [record.duration_s for record in found if not isinstance(record.outcome, Failed)]
     evals = [_eval_s(gate, config, records.scored) for gate in config.gates]
     return CostEstimate(
-        boot_s=(statistics.median(boots.values()) if boots else None) or _assumed_boot_s(config.runtime, kind),
-        trial_s=_mean(durations) or _assumed_trial_s(config),
-        measured=bool(durations),
-        compile_s=0.0 if boots else kind.assumed_compile_s,
+        boot_s=pace.boot_s or _assumed_boot_s(config.runtime, kind),
+        trial_s=pace.trial_s or _assumed_trial_s(config),
+        measured=pace.trial_s is not None,
+        compile_s=kind.assumed_compile_s if pace.boot_s is None else 0.0,
         evals_s=math.fsum(filter(None, evals)),
         open_evals=tuple(gate.eval for gate, seconds in zip(config.gates, evals, strict=True) if seconds is None),
     )

@@ -23,7 +23,15 @@ from dsabench.model.verdict import BOOTS_MIN
 from dsabench.model.workload import Workload
 from dsabench.results.ablation import number_of_changes, tied_with_first
 from dsabench.results.machines import machine_name
-from dsabench.results.scores import judge, outdoes, rank_key, score_setting, scored_settings
+from dsabench.results.scores import (
+    judge,
+    outdoes,
+    rank_key,
+    score_of_each,
+    score_setting,
+    scored_by,
+    scored_settings,
+)
 from dsabench.results.study_records import StudyRecords, describe
 from dsabench.study.proposers import PROPOSERS, Observation, Proposer, task_of
 from dsabench.study.session import PlannedTrial
@@ -326,11 +334,16 @@ def observations(records: StudyRecords, round_: int) -> list[Observation]:
     A boot of another process will be used for all its settings, so these are under way too. The settings of the boot that
     runs here come last, although others may have begun later in another process: the last one is taken for what runs.
     """
-    known = scored_settings(records, round_)
-    if records.running is not None:
-        own = boot_of(records.running)
-        known = sorted(known, key=lambda one: boot_of(one.spec) == own)
-    seen = {one.spec.id for one in known}
+    scored = score_of_each(records, round_)
+    if records.running is None and not records.refusals:
+        what = ("observed", scored_by(records, round_))
+        found = records.of_each_searched(what, lambda spec: _observed(records, scored[spec.id]), round_)
+    else:
+        known = scored_settings(records, round_)
+        if records.running is not None:
+            own = boot_of(records.running)
+            known = sorted(known, key=lambda one: boot_of(one.spec) == own)
+        found = [_observed(records, one) for one in known]
     task, config = task_of(records.config), records.config
     reserved = [one.spec for one in records.reservations if one.phase == "search" and one.round == round_]
     under_way = {
@@ -338,9 +351,12 @@ def observations(records: StudyRecords, round_: int) -> list[Observation]:
         for booted in reserved
         for spec in (booted, *map(config.spec, task.sharing(canonical(config.space, task.base, booted.knobs))))
     }
-    observed = [observation_of(records, one.spec, one) for one in known]
-    observed += [observation_of(records, spec) for id_, spec in under_way.items() if id_ not in seen]
-    return [observation for observation in observed if observation is not None]
+    begun = (observation_of(records, spec) for id_, spec in under_way.items() if scored.get(id_) is None)
+    return list(filter(None, chain(found, begun)))
+
+
+def _observed(records: StudyRecords, scored: ScoredSetting | None) -> Observation | None:
+    return None if scored is None else observation_of(records, scored.spec, scored)
 
 
 def observation_of(records: StudyRecords, spec: RuntimeSpec, scored: ScoredSetting | None = None) -> Observation | None:
@@ -363,8 +379,7 @@ def _assignment_of(config: StudyConfig, spec: RuntimeSpec) -> Assignment | None:
 
 def interrupted(records: StudyRecords, round_: int) -> RuntimeSpec | None:
     """A setting that lacks a workload because its boot was interrupted; None if there is none."""
-    lacking = (spec for spec in records.searched(round_) if records.missing(spec, "search", round_))
-    return next((spec for spec in lacking if records.left(spec, "search", round_)), None)
+    return next((spec for spec in records.lacking(round_) if records.left(spec, "search", round_)), None)
 
 
 def listed(config: StudyConfig) -> list[RuntimeSpec]:

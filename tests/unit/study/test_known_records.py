@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,11 @@ from dsabench.results.scores import scored_settings
 from dsabench.results.study_records import StudyRecords
 from dsabench.study.budget import trials_left
 from dsabench.study.context import with_journal
+from dsabench.study.forecast import estimate_cost
 from dsabench.study.next_boot import interrupted, observations
 from dsabench.study.session import StudyObserver
 from factories import ENVIRONMENT, make_failure, make_record
-from studies import load_study, make_context
+from studies import STUDY, load_study, make_context
 
 
 def answers(records: StudyRecords, config: StudyConfig, folder: Path) -> tuple[object, ...]:
@@ -31,7 +33,9 @@ def answers(records: StudyRecords, config: StudyConfig, folder: Path) -> tuple[o
         scored_settings(records, 0),
         observations(records, 0),
         interrupted(records, 0),
+        records.lacking(0),
         trials_left(records, limits),
+        estimate_cost(records),
         [records.boots(round_, phase) for round_ in (0, 1) for phase in (None, "search", "confirm")],
         records.latest_round,
     )
@@ -61,15 +65,30 @@ def some_records(config: StudyConfig, seed: int) -> Iterator[Record]:
 REFUSAL = Failed(stage="plan", fault="illegal_config", message="it would fail", log_tail="")
 
 
+@pytest.mark.parametrize("max_trials", [4, 7, 100])
 @pytest.mark.parametrize("seed", range(10))
-def test_records_that_grow_tell_what_fresh_ones_do(tmp_path: Path, seed: int) -> None:
-    config = load_study(tmp_path)
+def test_records_that_grow_tell_what_fresh_ones_do(tmp_path: Path, seed: int, max_trials: int) -> None:
+    config = load_study(tmp_path, STUDY.replace("max_trials: 6", f"max_trials: {max_trials}"))
     growing, seen = StudyRecords(config, ENVIRONMENT.fingerprint, ()), list[Record]()
     for record in some_records(config, seed):
         growing.beside(()).add(record)
         seen.append(record)
         fresh = StudyRecords(config, ENVIRONMENT.fingerprint, seen)
         assert answers(growing, config, tmp_path) == answers(fresh, config, tmp_path)
+        assert_in_order(growing, seen)
+
+
+def assert_in_order(records: StudyRecords, seen: Iterable[Record]) -> None:
+    """The searched settings, and those with a score, stand in the order in which they were first measured."""
+    first: dict[str, datetime] = {}
+    for record in seen:
+        if record.phase == "search" and record.round == 0:
+            spec_id = record.trial.runtime.id
+            first[spec_id] = min(record.started_at, first.get(spec_id, record.started_at))
+    for found in (records.searched(0), [one.spec for one in scored_settings(records, 0)]):
+        starts = [first[spec.id] for spec in found]
+        assert starts == sorted(starts)
+    assert {spec.id for spec in records.searched(0)} == first.keys()
 
 
 def keys(records: Iterable[Record]) -> set[RecordKey]:

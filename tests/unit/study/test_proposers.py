@@ -191,6 +191,33 @@ def test_coordinate_changes_what_is_tied_to_an_axis_with_it() -> None:
     assert proposer.ask(history) is None
 
 
+@pytest.mark.parametrize("tail", [64, 2])
+@pytest.mark.parametrize("seed", range(5))
+def test_what_it_has_seen_of_a_history_before_changes_no_proposal(
+    seed: int, tail: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Settings join at the end or before it, others end or are given up, and now and then it is another history."""
+    monkeypatch.setattr("dsabench.study.proposers.proposer._TAIL", tail)
+    rng, task, settings = random.Random(seed), SearchTask(WIDE, {}, seed), list(legal(WIDE, {}))
+    proposer, history = RandomProposer(task), list[Observation]()
+    for step in range(200):
+        asked = proposer.ask(history)
+        assert asked == RandomProposer(SearchTask(WIDE, {}, seed)).ask(tuple(history))
+        known = {key_of(one.assignment) for one in history}
+        assert set(task.seen(history)) == known
+        assert [key_of(one) in known for one in settings] == list(~task.seen(history).unseen)
+        assert asked is not None
+        history.insert(len(history) - rng.choice([0, 0, 1, 5]) if len(history) > 5 else 0, Observation(asked, None))
+        changed = rng.randrange(len(history))
+        history[changed] = rng.choice([history[changed], Observation(dict(history[changed].assignment), 1.0)])
+        if step % 7 == 0:
+            history.append(history[0])
+        if step % 20 == 0:
+            rng.shuffle(history)
+        if step % 50 == 0:
+            del history[::3]
+
+
 def test_every_kind_of_a_config_has_a_strategy() -> None:
     assert set(get_args(ProposerSpec.model_fields["kind"].annotation)) == PROPOSERS.keys()
 

@@ -35,7 +35,7 @@ class CoordinateProposer:
                 if unknown is not None:
                     return unknown
                 best = max((best, *tried), key=lambda one: worth.get(key_of(one), float("-inf")))
-        return draw_unseen(task.legal, known, generator(task.seed, len(history)))
+        return draw_unseen(task, history, generator(task.seed, len(history)))
 
     def _worth(self, history: Sequence[Observation]) -> dict[AssignmentKey, float]:
         """The objective of each feasible setting, so that more is better."""

@@ -34,7 +34,7 @@ class GridProposer:
         """The first assignment of the order that is not in the history; None if there is none."""
         legal, known, seed = self.task.legal, self.task.seen(history), self.task.seed
         if legal.listed is None or len(legal.listed) > GREEDY:
-            return draw_unseen(legal, known, generator(seed, len(history)))
+            return draw_unseen(self.task, history, generator(seed, len(history)))
         unseen = [key for key in legal.places if key not in known]
         if not unseen:
             return None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from dsabench.model.space import canonical, is_legal, key_of
 from dsabench.model.study import Assignment, SearchSpace
-from dsabench.study.proposers.proposer import Observation, SearchTask
+from dsabench.study.proposers.proposer import Observation, SearchTask, SeenSettings
 from dsabench.study.proposers.random import draw_unseen, generator
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ class OptunaProposer:
     def ask(self, history: Sequence[Observation]) -> Assignment | None:
         """One proposal of the sampler, with the seed and the length of the history; None if nothing is left."""
         task, active = self.task, [self._active(one) for one in history]
-        known = frozenset(key_of(one.assignment) for one in active)
-        if task.legal.listed is not None and known.issuperset(task.legal.places):
+        known = task.seen(history)
+        if task.legal.listed is not None and not known.unseen.any():
             return None
         rng = generator(task.seed, len(history))
         told = [one for one in active if is_legal(task.space, task.base, one.assignment)]
@@ -49,9 +49,9 @@ class OptunaProposer:
                 drawn = self._drawn(told, known, rng.randrange(1 << 32))
                 if drawn is not None:
                     return drawn
-        return draw_unseen(task.legal, known, rng)
+        return draw_unseen(task, history, rng)
 
-    def _drawn(self, told: Sequence[Observation], known: frozenset[object], seed: int) -> Assignment | None:
+    def _drawn(self, told: Sequence[Observation], known: SeenSettings, seed: int) -> Assignment | None:
         from dsabench.study.proposers.optuna_trials import suggest  # noqa: PLC0415
 
         study = self._copy.follow(told)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
+from itertools import product, takewhile
 from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from dsabench.model.space import AssignmentKey, boot_key, canonical, is_legal, key_of
 from dsabench.model.study import Assignment, SearchSpace
@@ -68,22 +72,14 @@ class SearchTask:
         """The settings to choose from, listed once for all proposals."""
         return LegalSettings(self.space, self.base)
 
-    def seen(self, history: Iterable[Observation]) -> frozenset[AssignmentKey]:
-        """The settings of a history, which must not be proposed again."""
-        return frozenset(map(self._key, (one.assignment for one in history)))
-
-    def _key(self, assignment: Assignment) -> AssignmentKey:
-        """Found once for each object of a history that grows."""
-        known = self._keys.get(id(assignment))
-        if known is None or known[0] is not assignment:
-            known = assignment, key_of(canonical(self.space, self.base, assignment))
-            self._keys[id(assignment)] = known
-        return known[1]
+    def seen(self, history: Sequence[Observation]) -> SeenSettings:
+        """The settings of a history, which must not be proposed again. They hold until this is asked of another history."""
+        self._seen.follow(history)
+        return self._seen
 
     @cached_property
-    def _keys(self) -> dict[int, tuple[Assignment, AssignmentKey]]:
-        """By the identity of the assignment, which is kept so that no other gets its number."""
-        return {}
+    def _seen(self) -> SeenSettings:
+        return SeenSettings(self)
 
     def boot_of(self, assignment: Assignment) -> AssignmentKey:
         """Equal for settings that can share a boot, because they differ in values of reload-free axes alone."""
@@ -112,6 +108,62 @@ class SearchTask:
         under_way = [one.assignment for one in history if one.is_under_way]
         elsewhere = [self.boot_of(canonical(self.space, self.base, one)) for one in under_way]
         return None if self.boot_of(last) in elsewhere else last
+
+
+_TAIL = 64
+"""The last observations of a history, which usually hold all that changed; it may be more."""
+
+
+class SeenSettings:
+    """The settings of a history that grows: what has not changed is not looked at again."""
+
+    def __init__(self, task: SearchTask) -> None:
+        self._task = task
+        self._history: list[Observation] = []
+        self._keys: dict[int, tuple[Assignment, AssignmentKey]] = {}
+        """By the identity of the assignment, which is kept so that no other gets its number."""
+        self._times = Counter[AssignmentKey]()
+        self._unseen: npt.NDArray[np.bool_] | None = None
+
+    def __contains__(self, key: AssignmentKey) -> bool:
+        return self._times[key] > 0
+
+    def __iter__(self) -> Iterator[AssignmentKey]:
+        return (key for key, times in self._times.items() if times)
+
+    def follow(self, history: Sequence[Observation]) -> None:
+        """Take this one in place of the one before."""
+        before, self._history = self._history, list(history)
+        same = max(0, len(before) - _TAIL)
+        same = same if before[:same] == self._history[:same] else 0
+        pairs = zip(before[same:], self._history[same:], strict=False)
+        same += sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], pairs))
+        left = [self._key(one.assignment) for one in before[same:]]
+        joined = [self._key(one.assignment) for one in self._history[same:]]
+        self._times.subtract(left)
+        self._times.update(joined)
+        for key in {*left, *joined}:
+            self._mark(key)
+
+    @property
+    def unseen(self) -> npt.NDArray[np.bool_]:
+        """(settings,) Which of the listed settings of the task are not among them."""
+        if self._unseen is None:
+            self._unseen = np.ones(len(self._task.legal.places), dtype=bool)
+            for key in self._times:
+                self._mark(key)
+        return self._unseen
+
+    def _mark(self, key: AssignmentKey) -> None:
+        if self._unseen is not None and (place := self._task.legal.places.get(key)) is not None:
+            self._unseen[place] = key not in self
+
+    def _key(self, assignment: Assignment) -> AssignmentKey:
+        known = self._keys.get(id(assignment))
+        if known is None or known[0] is not assignment:
+            known = assignment, key_of(canonical(self._task.space, self._task.base, assignment))
+            self._keys[id(assignment)] = known
+        return known[1]
 
 
 class Proposer(Protocol):

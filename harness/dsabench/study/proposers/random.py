@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from dsabench.model.space import AssignmentKey, is_active, is_forbidden, key_of, legal
+import numpy as np
+
+from dsabench.model.space import is_active, is_forbidden, key_of, legal
 from dsabench.model.study import Assignment, SearchSpace
 from dsabench.model.value import KnobValue
 from dsabench.study.proposers.legal_settings import LegalSettings
@@ -26,7 +27,7 @@ class RandomProposer:
 
     def ask(self, history: Sequence[Observation]) -> Assignment | None:
         """Draw with the seed and the length of the history; None if nothing is left."""
-        return draw_unseen(self.task.legal, self.task.seen(history), generator(self.task.seed, len(history)))
+        return draw_unseen(self.task, history, generator(self.task.seed, len(history)))
 
 
 def generator(*seeds: int) -> random.Random:
@@ -34,18 +35,18 @@ def generator(*seeds: int) -> random.Random:
     return random.Random(":".join(map(str, seeds)))
 
 
-def draw_unseen(legal_: LegalSettings, known: AbstractSet[AssignmentKey], rng: random.Random) -> Assignment | None:
-    """One legal assignment outside `known`, uniformly; None if there is none."""
-    space, base = legal_.space, legal_.base
-    if legal_.listed is not None:
-        unseen = [place for key, place in legal_.places.items() if key not in known]
-        return legal_.listed[rng.choice(unseen)] if unseen else None
+def draw_unseen(task: SearchTask, history: Sequence[Observation], rng: random.Random) -> Assignment | None:
+    """One legal assignment outside the history, uniformly; None if there is none."""
+    space, base, seen = task.space, task.base, task.seen(history)
+    if (listed := task.legal.listed) is not None:
+        places = np.flatnonzero(seen.unseen)
+        return listed[rng.choice(places)] if len(places) else None
     for _ in range(DRAWS):
         drawn = draw(space, base, rng)
-        if drawn is not None and key_of(drawn) not in known:
+        if drawn is not None and key_of(drawn) not in seen:
             return drawn
-    # Almost everything is forbidden or known, so drawing does not find the rest. Take the first one in order.
-    return next((assignment for assignment in legal(space, base) if key_of(assignment) not in known), None)
+    # Almost everything is forbidden or seen, so drawing does not find the rest. Take the first one in order.
+    return next((assignment for assignment in legal(space, base) if key_of(assignment) not in seen), None)
 
 
 def draw_some(legal_: LegalSettings, draws: int, rng: random.Random) -> list[Assignment]:
