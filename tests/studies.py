@@ -22,6 +22,7 @@ from dsabench.runtimes.command import Launch
 from dsabench.study.budget import RunLimits
 from dsabench.study.context import SettingRules, StudyContext
 from dsabench.study.next_boot import BootPlan
+from dsabench.study.session import StudyObserver
 from dsabench.study.space_check import check_space
 from factories import ENVIRONMENT, make_record
 
@@ -112,6 +113,16 @@ def write_study(folder: Path, text: str = STUDY) -> Path:
 
 def load_study(folder: Path, text: str = STUDY) -> StudyConfig:
     return load(write_study(folder, text))
+
+
+class Noting(StudyObserver):
+    """Keeps the notes."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
 
 
 def make_context(

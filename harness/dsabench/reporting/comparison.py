@@ -195,8 +195,13 @@ def _preferred(
     return (confirmed[0], confirmed[1]) if all(confirmed) else (base, candidate)
 
 
-def environment_differences(left: Environment, right: Environment) -> tuple[str, ...]:
-    """`runtime.version 0.5.16, then 0.5.23` for each fact that decides whether two environments are the same."""
+def differences_in_words(left: Environment, right: Environment) -> str:
+    """`hardware.cpu_cores 16, then 2; runtime.version 0.5.16, then 0.5.23`: the facts that decide whether two environments are the same."""
+    found = _environment_differences(left, right)
+    return "; ".join(found[:5]) + (f"; and {len(found) - 5} more" if len(found) > 5 else "")
+
+
+def _environment_differences(left: Environment, right: Environment) -> tuple[str, ...]:
     facts = [_flat(one.model_dump(include={"hardware", "runtime"}, exclude_none=True)) for one in (left, right)]
     names = sorted(facts[0].keys() | facts[1].keys())
     values = [(name, *(str(one.get(name, "none"))[:60] for one in facts)) for name in names]
@@ -232,9 +237,7 @@ def _in_same_environment(
         sides = [tuple(r for r in side.records if r.environment.fingerprint in shared) for side in (base, candidate)]
         return ComparedSide(base.name, sides[0]), ComparedSide(candidate.name, sides[1])
     latest = [max(side.records, key=lambda record: record.started_at).environment for side in (base, candidate)]
-    differences = environment_differences(*latest)
-    shown = "; ".join(differences[:5]) + (f"; and {len(differences) - 5} more" if len(differences) > 5 else "")
     raise InputError(
-        f"{base.name} and {candidate.name} were measured in different environments ({shown}): "
+        f"{base.name} and {candidate.name} were measured in different environments ({differences_in_words(*latest)}): "
         "--across-environments compares them all the same"
     )

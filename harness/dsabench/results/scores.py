@@ -497,18 +497,13 @@ def scored_settings(records: StudyRecords, round_: int) -> list[ScoredSetting]:
     """Every completely searched setting, in the order measured. What another machine than the study's first one measured is compared
     by what the default does on both.
     """
-    by, refusals = scored_by(records, round_), records.refusals
+    by = scored_by(records, round_)
     found = records.of_each_searched(by, lambda spec: _scored(records, spec, by), round_)
-    known = [one for one in found if one is not None]
-    if not refusals:
-        return known
-    return [
-        _complete(records, one.spec, by, refusals[one.spec.id]) if one.spec.id in refusals else one for one in known
-    ]
+    return [one for one in found if one is not None]
 
 
 def score_of_each(records: StudyRecords, round_: int) -> Mapping[str, ScoredSetting | None]:
-    """Id of a setting → its score without what a gate says; None for one that is not completely searched."""
+    """Id of a setting → its score; None for one that is not completely searched."""
     by = scored_by(records, round_)
     return records.of_each(by, lambda spec: _scored(records, spec, by))
 
@@ -528,15 +523,13 @@ def scored_by(records: StudyRecords, round_: int) -> ScoredBy:
 
 
 def _scored(records: StudyRecords, spec: RuntimeSpec, by: ScoredBy) -> ScoredSetting | None:
-    return None if records.missing(spec, "search", by.round) else _complete(records, spec, by, None)
-
-
-def _complete(records: StudyRecords, spec: RuntimeSpec, by: ScoredBy, refusal: AccuracyRefusal | None) -> ScoredSetting:
+    if records.missing(spec, "search", by.round):
+        return None
     of_loads = records.of_setting(spec, "search", by.round)
     first = [one[0] for one in of_loads.values()]
     boot_s, trials_s = (math.fsum(seconds for _, seconds in part) for part in spent(first))
     score = score_setting(records.config.objective, of_loads, dict(by.levels))
-    score = score.refused(refusal or unproven(records.config, spec))
+    score = score.refused(records.refusals.get(spec.id) or unproven(records.config, spec))
     fault = None if score.value is not None else _fault_of(first)
     limits = frozenset(one.bottleneck.limit for one in first if one.bottleneck and one.bottleneck.limit)
     return ScoredSetting(spec, describe(records, spec), score, fault, boot_s, trials_s, limits)

@@ -14,7 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from dsabench.config.specs import StudyConfig
 from dsabench.model.environment import Environment
-from dsabench.model.record import AnyTrial, Failed, Phase, Record, Scored, Trial
+from dsabench.model.record import Failed, Phase, Record, Scored, Trial
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.study import Assignment
 from dsabench.model.study_result import AccuracyRefusal
@@ -167,30 +167,26 @@ class _Kept(Generic[T]):
     def __init__(self) -> None:
         self.found: dict[str, T] = {}
         self.seen = 0
-        """Records that were looked at."""
+        """Changes that were looked at."""
         self._listed: list[T | None] = []
-        self._changed: set[str] = set()
-        """Those whose place in the list is still of before."""
-        self._inserted = self._sorted_anew = 0
-        """How far the list follows an order."""
+        self._followed = self._inserted = self._sorted_anew = 0
+        """How far the list follows the changes and an order."""
 
     def put(self, spec_id: str, value: T) -> None:
         """Found anew."""
         self.found[spec_id] = value
-        self._changed.add(spec_id)
 
-    def listed(self, order: _Order) -> list[T | None]:
-        """In that order, always the same one. Not to be changed."""
+    def listed(self, order: _Order, changed: Sequence[str]) -> list[T | None]:
+        """In that order, always the same one, once all that `changed` was found. Not to be changed."""
         if self._sorted_anew != order.sorted_anew:
             self._listed = [self.found[spec_id] for spec_id in order.ids]
         else:
             for inserted in order.inserted[self._inserted :]:
                 self._listed.insert(inserted, None)
-            for spec_id in self._changed:
+            for spec_id in changed[self._followed :]:
                 if (place := order.places.get(spec_id)) is not None:
                     self._listed[place] = self.found[spec_id]
-        self._inserted, self._sorted_anew = len(order.inserted), order.sorted_anew
-        self._changed.clear()
+        self._followed, self._inserted, self._sorted_anew = len(changed), len(order.inserted), order.sorted_anew
         return self._listed
 
 
@@ -281,7 +277,7 @@ class StudyRecords:
         self._known: dict[str | None, dict[Hashable, Any]] = defaultdict(dict)
         self.pace = Pace()
         self._changed: list[str] = []
-        """Id of the setting of each record, as they were added."""
+        """Id of the setting of each record, as they were added, and of each refusal."""
         self._kept: dict[Hashable, _Kept[Any]] = {}
         for record in records:
             self.add(record)
@@ -307,7 +303,7 @@ class StudyRecords:
 
     def of_each_searched(self, what: Hashable, find: Callable[[RuntimeSpec], T], round_: int) -> Sequence[T | None]:
         """The same of the searched settings of a round, in the order first measured. `what` must name the round."""
-        return self._keep(what, find, _Kept).listed(self._order[round_])
+        return self._keep(what, find, _Kept).listed(self._order[round_], self._changed)
 
     def total(self, what: Hashable, count: Callable[[RuntimeSpec], int]) -> int:
         """Sum of a count over the settings that have a record."""
@@ -336,12 +332,23 @@ class StudyRecords:
             self._specs[spec_id] = self.config.spec(assignment)
         self._all.setdefault(record.id, []).append(record)
         self._of_spec[spec_id].append(record)
-        for changed in (spec_id, None):
-            self._known.pop(changed, None)
-        self._changed.append(spec_id)
+        self._change(spec_id)
         self.pace.add(record)
         if record.phase == "search":
             self._order[record.round].add(spec_id, record.started_at.isoformat())
+
+    def refuse(self, refusals: Mapping[str, AccuracyRefusal]) -> None:
+        """Take these in place of the refusals before."""
+        before, self.refusals = self.refusals, refusals
+        for spec_id in before.keys() | refusals.keys():
+            if spec_id in self._specs and before.get(spec_id) != refusals.get(spec_id):
+                self._change(spec_id)
+
+    def _change(self, spec_id: str) -> None:
+        """What followed of a setting, and of all of them, is to be found again."""
+        for changed in (spec_id, None):
+            self._known.pop(changed, None)
+        self._changed.append(spec_id)
 
     def __iter__(self) -> Iterator[Record]:
         """Every record of the study, grouped by trial in written order."""
@@ -372,13 +379,10 @@ class StudyRecords:
         reserved = [one.occasion for held in self.reservations for one in held.trials if one.trial == trial.id]
         return max((*recorded, *reserved), default=-1) + 1
 
-    def settled(self, trial: AnyTrial, phase: Phase, round_: int) -> tuple[Record, ...]:
-        """The records that count, one per boot. After a transient fault only its single retry counts; of a turn that began again on
+    def settled(self, trial: str, phase: Phase, round_: int) -> tuple[Record, ...]:
+        """The records of a trial (id) that count, one per boot. After a transient fault only its single retry counts; of a turn that began again on
         another machine, only its last boot.
         """
-        return self._settled(trial.id, phase, round_)
-
-    def _settled(self, trial: str, phase: Phase, round_: int) -> tuple[Record, ...]:
         of_phase = [r for r in self._all.get(trial, ()) if r.phase == phase and r.round == round_]
         found = list(settle(sorted(of_phase, key=lambda r: r.occasion)))
         last = {one.turn: one for one in found}
@@ -401,7 +405,7 @@ class StudyRecords:
         return self.of(
             spec.id,
             (phase, round_),
-            lambda: {name: self._settled(trial, phase, round_) for name, trial in self._trials_of(spec, phase).items()},
+            lambda: {name: self.settled(trial, phase, round_) for name, trial in self._trials_of(spec, phase).items()},
         )
 
     def _trials_of(self, spec: RuntimeSpec, phase: Phase) -> Mapping[str, str]:

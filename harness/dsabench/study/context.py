@@ -29,7 +29,7 @@ from dsabench.model.runtime import (
 )
 from dsabench.model.space import legal
 from dsabench.model.topology import SINGLE
-from dsabench.reporting.comparison import environment_differences
+from dsabench.reporting.comparison import differences_in_words
 from dsabench.results.journal import Journal
 from dsabench.results.machines import machine_name
 from dsabench.results.study_records import BootReservation, StudyRecords, environments
@@ -104,9 +104,10 @@ class StudyContext:
             InputError: the answers behind a score are gone.
 
         """
-        records = self.known.read(self).beside(reservations, running)
+        known = self.known.read(self)
+        add_refusals(known, self.folder, self.limits.round)
+        records = known.beside(reservations, running)
         records.machine = machine_name(self.environment)
-        add_refusals(records, self.folder, self.limits.round)
         return records
 
     def session(self, observer: StudyObserver) -> TrialSession:
@@ -141,7 +142,7 @@ class KnownRecords:
 
         """
         found, last = context.journal.read().records, len(self._read)
-        if not self._is_of(context) or (last and (len(found) < last or found[last - 1] != self._read[-1])):
+        if not self._is_of(context) or found[last - 1 : last] != self._read[-1:]:
             self._records, last = StudyRecords(context.config, context.environment.fingerprint, ()), 0
         for record in found[last:]:
             self._records.add(record)
@@ -164,7 +165,7 @@ def add_refusals(records: StudyRecords, folder: Path, round_: int) -> None:
         from dsabench.evals.gate import refused_settings  # noqa: PLC0415  (graders, which most studies do without)
 
         of_round = [record for record in records.scored if record.round == round_]
-        records.refusals = refused_settings(gates, folder, of_round, records.config.default)
+        records.refuse(refused_settings(gates, folder, of_round, records.config.default))
 
 
 async def open_context(
@@ -231,20 +232,12 @@ def with_journal(context: StudyContext, observer: StudyObserver, *, again: bool 
     found = _read(context.journal, observer)
     records = StudyRecords(context.config, context.environment.fingerprint, found)
     if not records.records and (others := environments(context.config, found)):
-        observer.note(f"note: {_why_foreign(others[-1], context.environment)}, so everything is measured anew")
+        shown = differences_in_words(others[-1], context.environment)
+        observer.note(
+            f"note: the records of this study are of another environment ({shown}), so everything is measured anew"
+        )
     round_ = records.latest_round + (1 if again and records.records else 0)
     return replace(context, limits=replace(context.limits, round=round_), measured_before=len(records.records))
-
-
-_FACTS = 4
-"""Differences between environments that a line names."""
-
-
-def _why_foreign(theirs: Environment, ours: Environment) -> str:
-    """Why the records of a study do not count here."""
-    facts = environment_differences(theirs, ours)
-    more = f", and {len(facts) - _FACTS} more" if len(facts) > _FACTS else ""
-    return f"the records of this study are of another environment ({', '.join(facts[:_FACTS])}{more})"
 
 
 def context_of_records(config: StudyConfig, folder: Path, observer: StudyObserver = SILENT) -> StudyContext:

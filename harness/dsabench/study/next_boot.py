@@ -217,7 +217,7 @@ def _turns_taken(
     """The turns that have a boot, or have one under way; of those that begin `again`, one here. If the record of an earlier turn was
     lost, the next boot takes that turn.
     """
-    taken = {record.turn for record in records.settled(trial, phase, round_) if records.counts(record, again)}
+    taken = {record.turn for record in records.settled(trial.id, phase, round_) if records.counts(record, again)}
     return taken | {one.turn for one in records.under_way(phase, round_) if one.trial == trial.id}
 
 
@@ -335,15 +335,16 @@ def observations(records: StudyRecords, round_: int) -> list[Observation]:
     runs here come last, although others may have begun later in another process: the last one is taken for what runs.
     """
     scored = score_of_each(records, round_)
-    if records.running is None and not records.refusals:
-        what = ("observed", scored_by(records, round_))
-        found = records.of_each_searched(what, lambda spec: _observed(records, scored[spec.id]), round_)
-    else:
-        known = scored_settings(records, round_)
-        if records.running is not None:
-            own = boot_of(records.running)
-            known = sorted(known, key=lambda one: boot_of(one.spec) == own)
-        found = [_observed(records, one) for one in known]
+
+    def observed(spec: RuntimeSpec) -> Observation | None:
+        one = scored[spec.id]
+        return None if one is None else observation_of(records, spec, one)
+
+    known = records.of_each_searched(("observed", scored_by(records, round_)), observed, round_)
+    if records.running is not None:
+        own = boot_of(records.running)
+        of_specs = zip(records.searched(round_), known, strict=True)
+        known = [one for _, one in sorted(of_specs, key=lambda pair: boot_of(pair[0]) == own)]
     task, config = task_of(records.config), records.config
     reserved = [one.spec for one in records.reservations if one.phase == "search" and one.round == round_]
     under_way = {
@@ -352,11 +353,7 @@ def observations(records: StudyRecords, round_: int) -> list[Observation]:
         for spec in (booted, *map(config.spec, task.sharing(canonical(config.space, task.base, booted.knobs))))
     }
     begun = (observation_of(records, spec) for id_, spec in under_way.items() if scored.get(id_) is None)
-    return list(filter(None, chain(found, begun)))
-
-
-def _observed(records: StudyRecords, scored: ScoredSetting | None) -> Observation | None:
-    return None if scored is None else observation_of(records, scored.spec, scored)
+    return list(filter(None, chain(known, begun)))
 
 
 def observation_of(records: StudyRecords, spec: RuntimeSpec, scored: ScoredSetting | None = None) -> Observation | None:

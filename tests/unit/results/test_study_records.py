@@ -72,7 +72,7 @@ def test_a_transient_fault_is_tried_once_more_and_no_oftener(config, transient, 
         make_record(spec=config.default, workload=trial.workload, occasion=i, outcome=make_failure(transient=flag))
         for i, flag in enumerate(transient)
     ]
-    assert len(ledger_of(config, *records).settled(trial, "search", 0)) == settled
+    assert len(ledger_of(config, *records).settled(trial.id, "search", 0)) == settled
 
 
 def test_a_boot_counts_once_however_many_trials_it_served(config) -> None:

@@ -20,9 +20,8 @@ from dsabench.study.budget import trials_left
 from dsabench.study.context import with_journal
 from dsabench.study.forecast import estimate_cost
 from dsabench.study.next_boot import interrupted, observations
-from dsabench.study.session import StudyObserver
 from factories import ENVIRONMENT, make_failure, make_record
-from studies import STUDY, load_study, make_context
+from studies import STUDY, Noting, load_study, make_context
 
 
 def answers(records: StudyRecords, config: StudyConfig, folder: Path) -> tuple[object, ...]:
@@ -107,14 +106,10 @@ def test_a_context_reads_on_where_it_was(tmp_path: Path) -> None:
 
 
 def test_records_of_another_environment_are_told(tmp_path: Path) -> None:
-    class Noting(StudyObserver):
-        def note(self, text: str) -> None:
-            said.append(text)
-
-    config, said = load_study(tmp_path), list[str]()
+    config, noting = load_study(tmp_path), Noting()
     context = make_context(config, tmp_path, list(some_records(config, 0)))
-    with_journal(context, Noting())
-    assert not said
+    with_journal(context, noting)
+    assert not noting.notes
 
     larger = ENVIRONMENT.hardware.model_copy(update={"memory_mib": 2048})
     ours = ENVIRONMENT.model_copy(update={"hardware": larger, "fingerprint": fingerprint(larger, ENVIRONMENT.runtime)})
@@ -126,9 +121,9 @@ def test_records_of_another_environment_are_told(tmp_path: Path) -> None:
         (ours, "hardware.memory_mib 1024, then 2048"),
         (newer, "runtime.version 0.1.0, then 0.2.0"),
     ):
-        said.clear()
-        with_journal(replace(context, environment=environment), Noting())
-        assert said == [
+        noting.notes.clear()
+        with_journal(replace(context, environment=environment), noting)
+        assert noting.notes == [
             f"note: the records of this study are of another environment ({change}), so everything is measured anew"
         ]
 

@@ -26,11 +26,10 @@ from dsabench.study.landscape import LandscapeSetting
 from dsabench.study.memory import Memory, error_of, relative, remember
 from dsabench.study.next_boot import before_the_proposer
 from dsabench.study.replay import memory_of, search
-from dsabench.study.session import StudyObserver
 from dsabench.study.study import Study
 from dsabench.study.synthetic import generate
 from factories import ENVIRONMENT, make_failure, make_record, make_workload, write_kernel_times
-from studies import STUDY, load_study, write_study
+from studies import STUDY, Noting, load_study, write_study
 
 FAST, FASTER, SLOW = (
     {"prefill_backend": kernel, "chunked_prefill_size": size}
@@ -137,16 +136,6 @@ def test_another_model_version_or_machine_tells_nothing(config: StudyConfig, tmp
     assert memory.lines == (f"{tmp_path / 'old'}: no records of this model, hardware and version",)
 
 
-class Noting(StudyObserver):
-    """Keeps the notes."""
-
-    def __init__(self, told: list[str]) -> None:
-        self.told = told
-
-    def note(self, text: str) -> None:
-        self.told.append(text)
-
-
 def make_environment(config: StudyConfig) -> Environment:
     """That of this machine."""
     return asyncio.run(collect_environment(asyncio.run(make_runtime(config.runtime).identity())))
@@ -196,9 +185,9 @@ def test_a_known_failure_is_refused_in_the_plan_and_costs_no_boot(tmp_path: Path
     here = make_environment(config)
     (tmp_path / "old").mkdir()
     earlier(tmp_path / "old", failed(config, FAST).model_copy(update={"environment": here}))
-    told: list[str] = []
-    plan = Study.from_config(study(tmp_path, "{from: old}"), results=tmp_path / "new").plan(Noting(told))
-    assert told == [f"first: {tmp_path / 'old'}: 0 winners first, 1 known failure skipped"]
+    noting = Noting()
+    plan = Study.from_config(study(tmp_path, "{from: old}"), results=tmp_path / "new").plan(noting)
+    assert noting.notes == [f"first: {tmp_path / 'old'}: 0 winners first, 1 known failure skipped"]
     space = plan.plan.space
     assert (space.settings, space.refused, dict(space.by_rule)) == (3, 1, {"memory": 1})
     assert "out_of_memory: no memory" in space.lines["memory"]

@@ -25,10 +25,11 @@ from dsabench.results.journal import Journal
 from dsabench.results.samples import read_samples
 from dsabench.runtimes.command import Launch
 from dsabench.runtimes.external import ExternalRuntime
-from dsabench.study.session import PlannedTrial, StudyObserver, TrialSession
+from dsabench.study.session import PlannedTrial, TrialSession
 from dsabench.study.trial import late_beside_others, run_boot
 from factories import ENVIRONMENT, make_workload
 from paced_server import Pace, frames
+from studies import Noting
 
 PACE = Pace(meta={"spec_accept_length": 2.0, "dp_rank": 1})
 
@@ -159,16 +160,8 @@ async def test_a_workload_goes_to_its_endpoint(tmp_path: Path, endpoint: str | N
     assert served.paths == {path}
 
 
-class Heard(StudyObserver):
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-
 async def test_a_busy_machine_is_named_once_before_the_first_boot(tmp_path: Path) -> None:
-    now, heard = CpuSnapshot.now(()), Heard()
+    now, heard = CpuSnapshot.now(()), Noting()
     cores = len(now.cores)
     busy = replace(now, at_s=now.at_s - 100, all_s=now.all_s - 50 * cores)  # half of every core, and none of it ours
     session = TrialSession("study", ExternalRuntime(Launch()), ENVIRONMENT, Journal(tmp_path), tmp_path, observer=heard)

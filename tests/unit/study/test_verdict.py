@@ -179,12 +179,14 @@ def told(word: VerdictWord, effect: float | None = None) -> Verdict:
 def test_what_a_gate_refused_in_the_search_is_no_finalist_and_the_strategy_learns_of_it(ledger) -> None:
     fastest, second = sorted(scored_settings(ledger, 0), key=lambda one: -(one.score.value or 0.0))[:2]
     assert challenger(ledger, 0) == fastest
-    ledger.refusals = {fastest.spec.id: AccuracyRefusal(4.0, "less accurate: -5.00 points (gsm8k)")}
+    ledger.refuse({fastest.spec.id: AccuracyRefusal(4.0, "less accurate: -5.00 points (gsm8k)")})
     assert challenger(ledger, 0) == second
     (refused,) = (one for one in scored_settings(ledger, 0) if not one.score.is_feasible)
     assert (refused.spec, refused.score.value) == (fastest.spec, fastest.score.value)
     assert refused.score.why_not == "less accurate: -5.00 points (gsm8k)"
     assert [one.violation for one in observations(ledger, 0) if one.violation] == [4.0]
+    ledger.refuse({})
+    assert challenger(ledger, 0) == fastest
 
 
 def test_what_does_not_pass_is_infeasible_and_the_one_that_passes_wins(ledger) -> None:

@@ -160,7 +160,7 @@ class SeenSettings:
 
     def _key(self, assignment: Assignment) -> AssignmentKey:
         known = self._keys.get(id(assignment))
-        if known is None or known[0] is not assignment:
+        if known is None:
             known = assignment, key_of(canonical(self._task.space, self._task.base, assignment))
             self._keys[id(assignment)] = known
         return known[1]
