@@ -20,7 +20,7 @@ from typing import Literal
 from pydantic import PositiveFloat
 
 from dsabench.config.specs import RuntimeConfig
-from dsabench.distributed.on_node import forget_threads
+from dsabench.distributed.on_node import as_node_was_started
 from dsabench.distributed.placement import Placement
 from dsabench.errors import InputError, StoreError, TrialFault
 from dsabench.machine.environment import collect_environment
@@ -77,7 +77,7 @@ class Booter:
         """
         with suppress(OSError):
             os.chdir(folder)
-        forget_threads()
+        self._niceness = as_node_was_started()
         config = RuntimeConfig.model_validate_json(runtime)
         if placement is not None:
             config = Placement.model_validate_json(placement).launched(config)
@@ -107,6 +107,10 @@ class Booter:
         )
         self._session = await self._stack.enter_async_context(open_session(session))
         return session.environment.model_dump_json()
+
+    async def niceness(self) -> int:
+        """By how much it and its servers stand behind the other processes of its node."""
+        return self._niceness
 
     async def boot(self, order_json: str) -> AsyncIterator[Message]:
         """Boot once, measure each trial, ask the evals, and tell what happens; the servers' logs at the end.

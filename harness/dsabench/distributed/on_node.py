@@ -29,7 +29,7 @@ class Hands:
     """On the far node: starts one command, feeds it and tells its output."""
 
     def __init__(self, words: Sequence[str]) -> None:
-        forget_threads()
+        as_node_was_started()
         self._process: subprocess.Popen[bytes] | None = None
         self._problem = ""
         try:
@@ -68,10 +68,21 @@ class Hands:
             return  # it has ended, which `output` tells
 
 
-def forget_threads() -> None:
-    """Ray sets a number of threads for its actors, one where they ask for no cores: no server is to inherit it."""
-    if b"OMP_NUM_THREADS=" not in Path("/proc/self/environ").read_bytes():  # as the node was started
+def as_node_was_started() -> int:
+    """Undo what Ray sets for its actors, so that no server inherits it: a number of threads (one where they ask for no cores) and a niceness of 15.
+
+    Returns:
+        The niceness by which this process still stands behind the others of its node; without the right to lower it, that of Ray.
+
+    """
+    if b"OMP_NUM_THREADS=" not in Path("/proc/self/environ").read_bytes():
         os.environ.pop("OMP_NUM_THREADS", None)
+    raylet = int(os.environ.get("RAY_RAYLET_PID", "0"))
+    wanted = os.getpriority(os.PRIO_PROCESS, raylet) if raylet else 0
+    with suppress(OSError):
+        for thread in Path("/proc/self/task").iterdir():  # each has its own
+            os.setpriority(os.PRIO_PROCESS, int(thread.name), wanted)
+    return os.getpriority(os.PRIO_PROCESS, 0) - wanted
 
 
 def main(argv: Sequence[str]) -> int:

@@ -31,6 +31,7 @@ _TAIL = 8000
 _ANSWER_S = 5.0
 SILENT_S = 20.0
 """How long GPUs may be waited for without a word."""
+_NICE = "its servers stand back behind other processes (niceness {}); start Ray there with RAY_worker_niceness=0"
 _STOP_S = 60.0
 """A server has 20 s from TERM to KILL; then the booter and all that it started are killed."""
 
@@ -64,7 +65,11 @@ class RayCluster:
                 machines = [one for one, is_open in zip(made, are_open, strict=True) if is_open]
                 for why_not in left_out(made, machines[0].environment):
                     observer.note(f"warning: {why_not}; it is left out")
-                yield [one for one in machines if not one.why_not]
+                taken = [one for one in machines if not one.why_not]
+                for one in taken:
+                    if one.niceness:
+                        observer.note(f"warning: {one.name}: {_NICE.format(one.niceness)}")
+                yield taken
             finally:
                 await asyncio.gather(*(one.close() for one in made))
                 for group in {one.group for one in made if one.group is not None}:
@@ -95,6 +100,8 @@ class RayMachine:
     group: Any = None
     """The placement group of a booter with several nodes."""
     environment: Environment = field(init=False)
+    niceness: int = 0
+    """What Ray gives its actors and the node does not allow to take back."""
     why_not: str = ""
     _actor: Any = None
     _answered: bool = False
@@ -107,6 +114,7 @@ class RayMachine:
         try:
             self._actor = self.make()
             self.environment = Environment.model_validate_json(await self._actor.environment.remote())
+            self.niceness = await self._actor.niceness.remote()
         except RayError as error:
             self.why_not = f"{self.name}: {_cause(error)}"
             return False
@@ -248,6 +256,9 @@ def connect(address: str | None) -> Any:
 
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault(
+        "RAY_worker_niceness", "0"
+    )  # of a Ray that is started here: a server is to run as without Ray
     try:
         import ray  # noqa: PLC0415  (optional, and a second of start)
     except ImportError as error:

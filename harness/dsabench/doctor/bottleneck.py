@@ -127,7 +127,7 @@ def _busy_host(window: ServerWindow) -> Bottleneck | None:
     line = f"the busiest thread wants a core {busy:.0%} of the time"
     if gpu is None:
         other: Limit = "load" if not window.waits else "running_requests" if window.is_full_batch else "prefill"
-        return Bottleneck(limit=None, line=f"{line}; its GPUs cannot be read", between=("host_cpu", other))
+        return Bottleneck(limit=None, line=f"{line}; the load of its GPUs is not known", between=("host_cpu", other))
     if gpu > _ROOM_ON_GPU:
         return None
     return Bottleneck(

@@ -32,6 +32,7 @@ GPUS = dict.fromkeys(PREDICT, 1) | {
     "h200-hisparse-table": 1,
     "h200-memory": 1,
     "h200-rank": 1,
+    "h200-rank-auto": 1,
     "h200-rank-loads": 1,
     "h200-rank-mtp": 1,
     "h200-small-steps": 1,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ from dsabench.runtimes.plan import gpus_of, machines_of
 from dsabench.study.context import needs_of
 from dsabench.study.machines import Needs
 
+_CAP_SYS_NICE = 23  # capability.h
 CONFIGS = Path(__file__).parents[3] / "configs"
 PLACEMENT = Placement(
     address="10.0.0.1:6379", namespace="n", group="g", hosts=("10.0.0.1", "10.0.0.2"), gpus=(8, 8),
@@ -124,11 +126,27 @@ def test_a_program_that_the_far_end_has_not_is_a_line() -> None:
 def test_the_number_of_threads_that_ray_sets_reaches_no_server() -> None:
     """It sets one where none is told."""
     program = (
-        "import json, os; from dsabench.distributed.on_node import forget_threads;"
-        "os.environ.setdefault('OMP_NUM_THREADS', '1'); forget_threads();"
+        "import json, os; from dsabench.distributed.on_node import as_node_was_started;"
+        "os.environ.setdefault('OMP_NUM_THREADS', '1'); as_node_was_started();"
         "print(json.dumps(os.environ.get('OMP_NUM_THREADS')))"
     )
     for given, seen in ((None, None), ("4", "4")):
         env = {"PATH": "/usr/bin"} | ({} if given is None else {"OMP_NUM_THREADS": given})
         done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True)
         assert json.loads(done.stdout) == seen
+
+
+def test_the_niceness_that_ray_sets_reaches_no_server() -> None:
+    """Nor does any thread keep it: which one starts the server is not known."""
+    program = (
+        "import os, threading; from dsabench.distributed.on_node import as_node_was_started;"
+        "os.nice(15); over = threading.Event(); threading.Thread(target=over.wait).start();"
+        "left = as_node_was_started(); tasks = os.listdir('/proc/self/task');"
+        "print(len(tasks), left, {os.getpriority(os.PRIO_PROCESS, int(one)) for one in tasks}); over.set()"
+    )
+    env = {"PATH": "/usr/bin", "RAY_RAYLET_PID": str(os.getpid())}
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True)
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    capabilities = Path("/proc/self/status").read_text().split("CapEff:")[1].split()[0]
+    may_lower = bool(int(capabilities, 16) >> _CAP_SYS_NICE & 1)
+    assert done.stdout == (f"2 0 {{{own}}}\n" if may_lower else f"2 15 {{{own + 15}}}\n")
