@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from collections.abc import Callable
@@ -10,14 +11,19 @@ from pathlib import Path
 
 import psutil
 
+_OF_TESTS = ("PYTEST_XDIST_TESTRUNUID", "PYTEST_XDIST_WORKER")
+"""Inherited, also by nodes, from the one of several processes that runs the test."""
+
 
 def of_booters() -> list[int]:
-    """Process ids. They run in a folder of their booter, unlike those of other tests beside this one."""
+    """Process ids. They run in a folder of their booter; those of tests beside this one do not count."""
+    own = [os.environ.get(name) for name in _OF_TESTS]
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            folder = Path(process.cwd())
-            if folder.parent.name == "boots" and folder.parent.parent.name.startswith("dsabench-"):
+            folder, said = Path(process.cwd()), process.environ()
+            is_of_booter = folder.parent.name == "boots" and folder.parent.parent.name.startswith("dsabench-")
+            if is_of_booter and [said.get(name) for name in _OF_TESTS] == own:
                 found.append(process.pid)
     return found
 
