@@ -3,8 +3,8 @@
 Written into a folder for PYTHONPATH, so that dsabench drives it as it drives sglang: its own interpreter process, its
 own argument parser, `/health` that is 503 at first, streamed `/generate`, `/server_info`. `STAND_IN` in its environment
 makes it fail the way the runtime does: the texts are the runtime's. `STAND_IN_SCRIPT` names a Python file that gives it
-a speed and answers: `pause_s(settings)` before a token, `answer(settings, prompt)` at `/v1/completions`. What is asked is
-noted in `asked.txt` beside its log, a path a line.
+a speed and answers: `pause_s(settings)` before a token, `answer(settings, prompt)` at `/v1/completions`. `STAND_IN_JOINS`
+makes the machines of a server wait for each other. What is asked is noted in `asked.txt` beside its log, a path a line.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ServerArgs:
 """
 _ENVIRON = "NAMES = {names!r}\n"
 _LAUNCH = r"""
-import argparse, http.server, json, os, signal, sys, threading, time
+import argparse, http.server, json, os, signal, socket, sys, threading, time
 from sglang.srt.server_args import ServerArgs, typed
 
 def log(text, rank=""):
@@ -73,7 +73,24 @@ ready = threading.Event()
 bootstrap = settings.get("disaggregation_mode")
 started = time.monotonic()
 
+joins = bool(os.environ.get("STAND_IN_JOINS"))
+meeting = str(settings.get("dist_init_addr")).rsplit(":", 1)
+
+def await_others():
+    with socket.create_server((meeting[0], int(meeting[1]))) as server:
+        for _ in range(settings["nnodes"] - 1):
+            server.accept()[0].close()
+
+def join():
+    while True:
+        try:
+            return socket.create_connection((meeting[0], int(meeting[1])), 1).close()
+        except OSError:
+            time.sleep(0.05)
+
 def boot():
+    if joins:
+        await_others()
     log("Load weight begin. avail mem=138.80 GB", " TP0")
     if mode == "weights":
         fail("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.31 GiB. GPU 0 has a total capacity of 139.80 GiB")
@@ -167,6 +184,8 @@ if settings.get("node_rank"):
         time.sleep(0.5)
         log("[rank1]:[E1121 20:00:00.1 ProcessGroupNCCL.cpp:683] [Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=5, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600011 milliseconds before timing out.")
         os.abort()
+    if joins:
+        join()
     boot_later.wait()
 http.server.ThreadingHTTPServer.request_queue_size = 128
 http.server.ThreadingHTTPServer.daemon_threads = True

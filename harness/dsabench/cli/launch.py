@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dsabench.cli.emit import SchedulerForm
-from dsabench.cli.options import Executor, LaunchArgs
+from dsabench.cli.options import Executor, LaunchArgs, RayLabels, require_ray
 
 
 def launch(
@@ -28,6 +28,7 @@ def launch(
     ray_address: Annotated[
         str | None, typer.Option(help="Address of the Ray cluster.", show_default="the cluster of this machine")
     ] = None,
+    ray_label: RayLabels = None,
     emit: Annotated[
         SchedulerForm | None,
         typer.Option(
@@ -49,6 +50,7 @@ def launch(
     from dsabench.cli.run_launch import EmittedDeployment, LaunchOptions, emit_deployment, launch_on_ray, run_launch
     from dsabench.errors import InputError
 
+    require_ray(executor, ray_address, ray_label)
     options = LaunchOptions(runtime_version, dry_run=dry_run or emit is not None, as_json=json_, logs=logs)
     if emit is not None:
         if json_:
@@ -56,8 +58,8 @@ def launch(
         raise typer.Exit(emit_deployment(config, options, EmittedDeployment(emit, out, image), launch_arg or ()))
     if out is not None or image is not None:
         raise InputError("--out and --image are for --emit")
-    if ray_address is not None and executor != "ray":
-        raise InputError("--ray-address goes with --executor ray")
     if executor == "ray":
-        raise typer.Exit(launch_on_ray(config, options, launch_arg or (), ray_address))
+        from dsabench.distributed.ray_cluster import RayCluster
+
+        raise typer.Exit(launch_on_ray(config, options, launch_arg or (), RayCluster(ray_address, ray_label or ())))
     raise typer.Exit(run_launch(config, options, launch_arg or ()))

@@ -7,7 +7,7 @@ import inspect
 import math
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -100,6 +100,10 @@ class StartOptions:
         )
 
 
+RayLabels = Annotated[
+    list[str] | None,
+    typer.Option(metavar="KEY=VALUE", help="Take only nodes with this label, such as ray.io/node-group=h200."),
+]
 LaunchEnv = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME=VALUE", help="Set a variable of runtime.launch.env, such as a PYTHONPATH."),
@@ -164,6 +168,7 @@ class StudyOptions:
             help="Address of the Ray cluster.", show_default="the cluster of this machine, or Ray on it alone"
         ),
     ] = None
+    ray_label: RayLabels = None
     launch_env: LaunchEnv = None
     launch_arg: LaunchArgs = None
     optuna_storage: Annotated[
@@ -194,8 +199,7 @@ class StudyOptions:
             raise InputError(f"--conclude and {against[0]} exclude each other: --conclude uses only existing records")
         if self.shared:
             require_postgresql(self.optuna_storage)
-        if self.ray_address is not None and self.executor != "ray":
-            raise InputError("--ray-address goes with --executor ray")
+        require_ray(self.executor, self.ray_address, self.ray_label)
         return Study.from_config(
             config or self.config,
             results=self.results,
@@ -229,6 +233,13 @@ class StudyOptions:
     def _words(self, names: Any) -> list[str]:
         """The command with those options that differ from their defaults."""
         return ["dsabench", *self.verb, *([self.config] if self.config else []), *flags_of(self, names)]
+
+
+def require_ray(executor: Executor, address: str | None, labels: Sequence[str] | None) -> None:
+    """Raise InputError where an option of a Ray cluster is given without one."""
+    for flag, given in (("--ray-address", address), ("--ray-label", labels)):
+        if given and executor != "ray":
+            raise InputError(f"{flag} goes with --executor ray")
 
 
 def flags_of(options: Any, names: Iterable[str]) -> list[str]:
@@ -310,7 +321,7 @@ def run_study(options: StudyOptions, study: Study) -> StudyResult:
         if options.executor == "ray":
             from dsabench.distributed.ray_cluster import RayCluster
 
-            return study.run_on(RayCluster(options.ray_address), progress)
+            return study.run_on(RayCluster(options.ray_address, options.ray_label or ()), progress)
         return study.run(progress)
 
 

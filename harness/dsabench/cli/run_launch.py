@@ -30,6 +30,7 @@ from dsabench.sglang.model_config import local_folder
 from dsabench.signals import run_loop, stop_at_any_signal
 
 if TYPE_CHECKING:
+    from dsabench.distributed.ray_cluster import RayCluster
     from dsabench.emit.deployment import Form
 
 
@@ -59,14 +60,14 @@ def run_launch(name: str, options: LaunchOptions, launch_args: Sequence[str]) ->
     return launch(options, make_runtime(config), config.spec({}))
 
 
-def launch_on_ray(name: str, options: LaunchOptions, launch_args: Sequence[str], address: str | None) -> int:
+def launch_on_ray(name: str, options: LaunchOptions, launch_args: Sequence[str], cluster: RayCluster) -> int:
     """Run a config or recipe on the nodes of a Ray cluster; returns the exit code."""
     from dsabench.distributed.ray_launch import on_nodes
 
     if options.dry_run:
         raise InputError("--executor ray runs it: Ray chooses the nodes that --dry-run would have to name")
     config = with_args(load_launch(name), launch_args)
-    with on_nodes(config, address, _say) as there:
+    with on_nodes(config, cluster, _say) as there:
         return launch(options, make_runtime(there), there.spec({}))
 
 

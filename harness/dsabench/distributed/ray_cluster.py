@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +25,8 @@ from dsabench.study.machines import EvalsOfBoot, Needs
 from dsabench.study.session import PlannedTrial, StudyObserver, TrialSession
 from dsabench.study.trial import record_fault
 
+_ACCELERATOR = "ray.io/accelerator-type"
+"""Of a node with GPUs; Ray sets it by itself."""
 _STORE_BYTES = 200 << 20
 """Of a Ray that is started for one run: records and their samples pass through, one at a time."""
 _TAIL = 8000
@@ -41,6 +43,8 @@ class RayCluster:
     """Machines that Ray knows. Without an address: the cluster that this machine is of, or else Ray on this machine alone."""
 
     address: str | None = None
+    labels: Sequence[str] = ()
+    """KEY=VALUE: only nodes that have all of them are taken."""
 
     @asynccontextmanager
     async def machines(
@@ -50,14 +54,15 @@ class RayCluster:
         node has all GPUs of a topology of several, a booter has as many nodes as the topology has machines.
 
         Raises:
-            InputError: Ray is not installed, the cluster does not answer, or no node has so many GPUs or the runtime.
+            InputError: Ray is not installed, the cluster does not answer, or no node has the labels, so many GPUs or the runtime.
 
         """
+        labels = parsed_labels(self.labels)
         if self.address is not None:
             await require_listener(self.address)
         ray = connect(self.address)
         try:
-            made = await _found(ray, config, needs, observer)
+            made = await _found(ray, config, needs, labels, observer)
             try:
                 are_open = await asyncio.gather(*(opened(one, observer) for one in made))
                 if not any(are_open):
@@ -256,9 +261,8 @@ def connect(address: str | None) -> Any:
 
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault(
-        "RAY_worker_niceness", "0"
-    )  # of a Ray that is started here: a server is to run as without Ray
+    # Of a Ray that is started here: a server is to run as without it.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     try:
         import ray  # noqa: PLC0415  (optional, and a second of start)
     except ImportError as error:
@@ -282,6 +286,39 @@ def connect(address: str | None) -> Any:
     return ray
 
 
+def parsed_labels(given: Sequence[str]) -> dict[str, str]:
+    """Label → value.
+
+    Raises:
+        InputError: one of them is no KEY=VALUE.
+
+    """
+    for one in given:
+        if not all(one.partition("=")):
+            raise InputError(f"--ray-label {one}: use KEY=VALUE, such as {_ACCELERATOR}=H200")
+    return dict(one.split("=", 1) for one in given)
+
+
+def nodes_for(
+    ray: Any, hardware: str | None, labels: Mapping[str, str], say: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """Living nodes with these labels, the one of this process first. Of several kinds of GPUs, by Ray's own label, the one that the config is for."""
+    found = [node for node in alive(ray) if labels.items() <= node["Labels"].items()]
+    kinds = {kind for node in found if (kind := node["Labels"].get(_ACCELERATOR)) is not None}
+    others = {kind for kind in kinds if hardware is None or not is_kind(kind, hardware)}
+    if others == kinds:
+        return found
+    for node in found:
+        if (kind := node["Labels"].get(_ACCELERATOR)) in others:
+            say(f"node {node['NodeManagerAddress']} has {kind}, and the config is for {hardware}: it is left out")
+    return [node for node in found if node["Labels"].get(_ACCELERATOR) not in others]
+
+
+def is_kind(kind: str, hardware: str) -> bool:
+    """Whether Ray's name of an accelerator (`H200`, `AMD-Instinct-MI300X-OAM`) is that of this hardware (`h200`, `mi300x`)."""
+    return f"-{hardware}-" in f"-{kind.lower()}-"
+
+
 def alive(ray: Any) -> list[dict[str, Any]]:
     """Living nodes. The node of this process first."""
     here = ray.get_runtime_context().get_node_id()
@@ -289,7 +326,9 @@ def alive(ray: Any) -> list[dict[str, Any]]:
     return sorted(living, key=lambda node: (node["NodeID"] != here, node["NodeID"]))
 
 
-async def _found(ray: Any, config: StudyConfig, needs: Needs, observer: StudyObserver) -> list[RayMachine]:
+async def _found(
+    ray: Any, config: StudyConfig, needs: Needs, labels: Mapping[str, str], observer: StudyObserver
+) -> list[RayMachine]:
     """Booters of one node each where one is enough, else of several.
 
     Raises:
@@ -298,35 +337,41 @@ async def _found(ray: Any, config: StudyConfig, needs: Needs, observer: StudyObs
     """
     if (note := note_on_prefix(config.runtime)) is not None:
         observer.note(note)
-    made = [] if needs.apart else _machines(ray, config, needs.gpus)
+    nodes = nodes_for(ray, config.runtime.hardware, labels, observer.note)
+    made = [] if needs.apart else _machines(ray, config, nodes, needs.gpus)
     if not made and len(needs.machines) > 1:
-        made = await _spread(ray, config, needs.machines, observer)
+        made = await _spread(ray, config, nodes, needs.machines, observer)
     if made:
         return made
-    raise too_small((needs.gpus,) if len(needs.machines) == 1 else needs.machines)
+    raise too_small((needs.gpus,) if len(needs.machines) == 1 else needs.machines, labels)
 
 
-def too_small(machines: tuple[int, ...]) -> InputError:
-    """The cluster has no nodes with so many GPUs."""
+def too_small(machines: tuple[int, ...], labels: Mapping[str, str]) -> InputError:
+    """The cluster has no nodes with so many GPUs and these labels."""
+    gpus = f"{', '.join(map(str, machines))} GPUs"
+    wanted = " and ".join(([gpus] if any(machines) else []) + [f"{key}={value}" for key, value in labels.items()])
     if len(machines) == 1:
-        return InputError(f"--executor ray: no node of the cluster has {machines[0]} GPUs")
-    each = ", ".join(map(str, machines))
-    return InputError(f"--executor ray: the cluster has no {len(machines)} nodes with {each} GPUs")
+        return InputError(f"--executor ray: no node of the cluster has {wanted}")
+    return InputError(f"--executor ray: the cluster has no {len(machines)} nodes with {wanted}")
 
 
 async def _spread(
-    ray: Any, config: StudyConfig, machines: tuple[int, ...], observer: StudyObserver
+    ray: Any,
+    config: StudyConfig,
+    nodes: Sequence[dict[str, Any]],
+    machines: tuple[int, ...],
+    observer: StudyObserver,
 ) -> list[RayMachine]:
     """A booter for every set of nodes, on the first of them. Its GPUs are reserved for as long as the study runs."""
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy  # noqa: PLC0415
 
     made = []
-    for nodes in sets_of_nodes(alive(ray), machines):
-        group, placement = reserved(ray, nodes, machines)
+    for chosen in sets_of_nodes(nodes, machines):
+        group, placement = reserved(ray, chosen, machines)
         said = (config.runtime.model_dump_json(), 0, 1, str(Path.cwd()), placement.model_dump_json())
         first = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=0)
         name = f"nodes {', '.join(placement.hosts)}"
-        booter = _booter(ray, name, nodes, said, num_gpus=machines[0], scheduling_strategy=first)
+        booter = _booter(ray, name, chosen, said, num_gpus=machines[0], scheduling_strategy=first)
         booter.group = group
         made.append(booter)
     for one in made:
@@ -390,15 +435,15 @@ def _greet() -> str:
     return "here"
 
 
-def _machines(ray: Any, config: StudyConfig, gpus: int) -> list[RayMachine]:
+def _machines(ray: Any, config: StudyConfig, nodes: Sequence[dict[str, Any]], gpus: int) -> list[RayMachine]:
     """A booter for every set of GPUs. Those of one host, be they of several nodes, share its cores."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: PLC0415
 
-    nodes = [node for node in alive(ray) for _ in range(_sets_on(node, gpus))]
-    of = Counter(node["NodeManagerHostname"] for node in nodes)
+    sets = [node for node in nodes for _ in range(_sets_on(node, gpus))]
+    of = Counter(node["NodeManagerHostname"] for node in sets)
     made: Counter[str] = Counter()
     found = []
-    for node in nodes:
+    for node in sets:
         host = node["NodeManagerHostname"]
         share = "" if of[host] == 1 else f", {made[host] + 1} of {of[host]}"
         name = f"node {node['NodeManagerAddress']} ({node['NodeID'][:8]}){share}"

@@ -9,8 +9,10 @@ from dsabench.config.specs import RuntimeConfig
 from dsabench.distributed.placement import note_on_prefix
 from dsabench.distributed.ray_cluster import (
     SILENT_S,
-    alive,
+    RayCluster,
     connect,
+    nodes_for,
+    parsed_labels,
     require_listener,
     reserved,
     sets_of_nodes,
@@ -22,21 +24,22 @@ from dsabench.signals import run_loop
 
 
 @contextmanager
-def on_nodes(config: RuntimeConfig, address: str | None, say: Callable[[str], None]) -> Iterator[RuntimeConfig]:
+def on_nodes(config: RuntimeConfig, cluster: RayCluster, say: Callable[[str], None]) -> Iterator[RuntimeConfig]:
     """The same deployment on nodes of the cluster, one for each of its machines, which it has until this ends. The router is here.
 
     Raises:
         InputError: Ray is not installed, the cluster does not answer, or has no such nodes.
 
     """
-    if address is not None:
-        run_loop(require_listener(address))
-    ray = connect(address)
+    labels = parsed_labels(cluster.labels)
+    if cluster.address is not None:
+        run_loop(require_listener(cluster.address))
+    ray = connect(cluster.address)
     try:
         gpus = machines_of(config.spec({}), make_runtime(config).gpus)
-        nodes = next(sets_of_nodes(alive(ray), gpus), None)
+        nodes = next(sets_of_nodes(nodes_for(ray, config.hardware, labels, say), gpus), None)
         if nodes is None:
-            raise too_small(gpus)
+            raise too_small(gpus, labels)
         group, placement = reserved(ray, nodes, gpus, ray.util.get_node_ip_address())
         try:
             if (note := note_on_prefix(config)) is not None:

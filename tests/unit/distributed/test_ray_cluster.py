@@ -159,6 +159,8 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path: Path, cluster: object) -> N
         (["--ray-address", "127.0.0.1:1"], "--ray-address goes with --executor ray"),
         (["--executor", "ray", "--ray-address", "127.0.0.1:1"], "--ray-address 127.0.0.1:1: nothing answers there"),
         (["--executor", "ray", "--ray-address", "head"], "--ray-address head: nothing answers there"),
+        (["--ray-label", "a=b"], "--ray-label goes with --executor ray"),
+        (["--executor", "ray", "--ray-label", "a="], "--ray-label a=: use KEY=VALUE, such as ray.io/accelerator-type"),
         (["--executor", "ray", "--lanes", "2"], "the machines of the cluster are the lanes"),
     ],
 )
@@ -167,6 +169,66 @@ def test_what_does_not_go_is_one_line(tmp_path: Path, words: list[str], line: st
     assert done.returncode == 2
     assert line in done.stderr
     assert not (tmp_path / "r").exists()
+
+
+@SLOW
+def test_only_nodes_with_the_label_measure(tmp_path: Path, cluster: object) -> None:
+    cluster.add_node(num_cpus=1, labels={"rack": "b"})  # type: ignore[attr-defined]
+    words = ["--results", str(tmp_path / "r"), "--executor", "ray", "--ray-address", cluster.address]  # type: ignore[attr-defined]
+    none = sweep(tmp_path, *words, "--ray-label", "rack=c")
+    assert none.returncode == 2
+    assert "--executor ray: no node of the cluster has rack=c" in none.stderr
+    run = start(tmp_path, *words, "--ray-label", "rack=b")
+    journal = Journal(tmp_path / "r")
+    wait_until(lambda: bool(journal.read().records), run)
+    run.send_signal(signal.SIGINT)
+    said, _ = run.communicate(timeout=60)
+    assert "--ray-label rack=b" in said, "the command that goes on"
+    assert journal.read().records[0].labels == (), "one node of the two"
+
+
+class TestNodesFor:
+    """Nodes of a cluster: here, a head without GPUs, and three of two kinds."""
+
+    @pytest.fixture
+    def ray(self) -> SimpleNamespace:
+        kinds = {"head": None, "one": "H200", "two": "H20", "three": "H200"}
+        nodes = [
+            {
+                "NodeID": name,
+                "NodeManagerAddress": name,
+                "Alive": True,
+                "Labels": {"rack": name[0]} | ({"ray.io/accelerator-type": kind} if kind else {}),
+            }
+            for name, kind in kinds.items()
+        ]
+        here = SimpleNamespace(get_node_id=lambda: "head")
+        return SimpleNamespace(nodes=lambda: nodes, get_runtime_context=lambda: here)
+
+    @pytest.mark.parametrize(
+        ("hardware", "labels", "names", "lines"),
+        [
+            ("h200", {}, ["head", "one", "three"], ["node two has H20, and the config is for h200: it is left out"]),
+            ("h200", {"rack": "t"}, ["three"], ["node two has H20, and the config is for h200: it is left out"]),
+            ("h200", {"rack": "x"}, [], []),
+            ("b200", {}, ["head", "one", "three", "two"], []),  # a pretended kind: nothing tells which is meant
+            (None, {"rack": "h"}, ["head"], []),
+        ],
+    )
+    def test_those_that_the_config_is_for(
+        self, ray: SimpleNamespace, hardware: str | None, labels: dict[str, str], names: list[str], lines: list[str]
+    ) -> None:
+        told: list[str] = []
+        nodes = ray_cluster.nodes_for(ray, hardware, labels, told.append)
+        assert ([one["NodeID"] for one in nodes], told) == (names, lines)
+
+    @pytest.mark.parametrize(
+        ("kind", "hardware"),
+        [("H200", "h200"), ("AMD-Instinct-MI300X-OAM", "mi300x"), ("RTX-PRO-6000", "rtx-pro-6000")],
+    )
+    def test_names_of_ray(self, kind: str, hardware: str) -> None:
+        assert ray_cluster.is_kind(kind, hardware)
+        assert not ray_cluster.is_kind(kind, hardware[:-1])
 
 
 def test_only_machines_alike_measure() -> None:
