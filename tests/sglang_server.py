@@ -73,7 +73,7 @@ ready = threading.Event()
 bootstrap = settings.get("disaggregation_mode")
 started = time.monotonic()
 
-joins = bool(os.environ.get("STAND_IN_JOINS"))
+joins = "STAND_IN_JOINS" in os.environ and (settings.get("nnodes") or 1) > 1
 meeting = str(settings.get("dist_init_addr")).rsplit(":", 1)
 
 def await_others():

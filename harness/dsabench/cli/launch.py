@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dsabench.cli.emit import SchedulerForm
-from dsabench.cli.options import Executor, LaunchArgs, RayLabels, require_ray
+from dsabench.cli.options import Executor, LaunchArgs, RayAddress, RayLabels, ray_cluster
 
 
 def launch(
@@ -25,9 +25,7 @@ def launch(
     executor: Annotated[
         Executor, typer.Option(help="Where it runs: here, or on the nodes of a Ray cluster.")
     ] = "local",
-    ray_address: Annotated[
-        str | None, typer.Option(help="Address of the Ray cluster.", show_default="the cluster of this machine")
-    ] = None,
+    ray_address: RayAddress = None,
     ray_label: RayLabels = None,
     emit: Annotated[
         SchedulerForm | None,
@@ -50,7 +48,7 @@ def launch(
     from dsabench.cli.run_launch import EmittedDeployment, LaunchOptions, emit_deployment, launch_on_ray, run_launch
     from dsabench.errors import InputError
 
-    require_ray(executor, ray_address, ray_label)
+    cluster = ray_cluster(executor, ray_address, ray_label)
     options = LaunchOptions(runtime_version, dry_run=dry_run or emit is not None, as_json=json_, logs=logs)
     if emit is not None:
         if json_:
@@ -58,8 +56,6 @@ def launch(
         raise typer.Exit(emit_deployment(config, options, EmittedDeployment(emit, out, image), launch_arg or ()))
     if out is not None or image is not None:
         raise InputError("--out and --image are for --emit")
-    if executor == "ray":
-        from dsabench.distributed.ray_cluster import RayCluster
-
-        raise typer.Exit(launch_on_ray(config, options, launch_arg or (), RayCluster(ray_address, ray_label or ())))
+    if cluster is not None:
+        raise typer.Exit(launch_on_ray(config, options, launch_arg or (), cluster))
     raise typer.Exit(run_launch(config, options, launch_arg or ()))

@@ -20,6 +20,7 @@ from dsabench.errors import InputError, StoreError
 
 if TYPE_CHECKING:
     from dsabench.config.specs import StudyConfig
+    from dsabench.distributed.ray_cluster import RayCluster
     from dsabench.model.study_result import StudyResult
     from dsabench.study.starter import FirstStudy
     from dsabench.study.study import Study
@@ -100,6 +101,10 @@ class StartOptions:
         )
 
 
+RayAddress = Annotated[
+    str | None,
+    typer.Option(help="Address of the Ray cluster.", show_default="the cluster of this machine, or Ray on it alone"),
+]
 RayLabels = Annotated[
     list[str] | None,
     typer.Option(metavar="KEY=VALUE", help="Take only nodes with this label, such as ray.io/node-group=h200."),
@@ -162,12 +167,7 @@ class StudyOptions:
     executor: Annotated[
         Executor, typer.Option(help="Where servers boot: here, or on the machines of a Ray cluster.")
     ] = "local"
-    ray_address: Annotated[
-        str | None,
-        typer.Option(
-            help="Address of the Ray cluster.", show_default="the cluster of this machine, or Ray on it alone"
-        ),
-    ] = None
+    ray_address: RayAddress = None
     ray_label: RayLabels = None
     launch_env: LaunchEnv = None
     launch_arg: LaunchArgs = None
@@ -199,7 +199,7 @@ class StudyOptions:
             raise InputError(f"--conclude and {against[0]} exclude each other: --conclude uses only existing records")
         if self.shared:
             require_postgresql(self.optuna_storage)
-        require_ray(self.executor, self.ray_address, self.ray_label)
+        self.cluster()
         return Study.from_config(
             config or self.config,
             results=self.results,
@@ -210,6 +210,10 @@ class StudyOptions:
             shared_in=self.optuna_storage if self.shared else None,
             **self.limits(),
         )
+
+    def cluster(self) -> RayCluster | None:
+        """Where servers boot; None for this machine."""
+        return ray_cluster(self.executor, self.ray_address, self.ray_label)
 
     def limits(self) -> dict[str, Any]:
         """What replaces the limits of the config, as `Study.from_config` takes it."""
@@ -235,11 +239,21 @@ class StudyOptions:
         return ["dsabench", *self.verb, *([self.config] if self.config else []), *flags_of(self, names)]
 
 
-def require_ray(executor: Executor, address: str | None, labels: Sequence[str] | None) -> None:
-    """Raise InputError where an option of a Ray cluster is given without one."""
+def ray_cluster(executor: Executor, address: str | None, labels: Sequence[str] | None) -> RayCluster | None:
+    """The cluster that the options name; None where they name none.
+
+    Raises:
+        InputError: an option of a cluster without one, or a label that is no KEY=VALUE.
+
+    """
+    if executor == "ray":
+        from dsabench.distributed.ray_cluster import RayCluster, parsed_labels
+
+        return RayCluster(address, parsed_labels(labels or ()))
     for flag, given in (("--ray-address", address), ("--ray-label", labels)):
-        if given and executor != "ray":
+        if given:
             raise InputError(f"{flag} goes with --executor ray")
+    return None
 
 
 def flags_of(options: Any, names: Iterable[str]) -> list[str]:
@@ -318,11 +332,8 @@ def run_study(options: StudyOptions, study: Study) -> StudyResult:
         return options.resume_command() + (" --again" if options.again and not begun else "")
 
     with resume_hint(command):
-        if options.executor == "ray":
-            from dsabench.distributed.ray_cluster import RayCluster
-
-            return study.run_on(RayCluster(options.ray_address, options.ray_label or ()), progress)
-        return study.run(progress)
+        cluster = options.cluster()
+        return study.run(progress) if cluster is None else study.run_on(cluster, progress)
 
 
 def go_on(options: StudyOptions, result: StudyResult) -> str | None:

@@ -108,10 +108,6 @@ class Booter:
         self._session = await self._stack.enter_async_context(open_session(session))
         return session.environment.model_dump_json()
 
-    async def niceness(self) -> int:
-        """By how much it and its servers stand behind the other processes of its node."""
-        return self._niceness
-
     async def boot(self, order_json: str) -> AsyncIterator[Message]:
         """Boot once, measure each trial, ask the evals, and tell what happens; the servers' logs at the end.
 
@@ -125,6 +121,10 @@ class Booter:
         session.study, session.labels = order.study, order.labels
         session.ready_timeout_s, session.price_per_gpu_hour = order.ready_timeout_s, order.price_per_gpu_hour
         session.observer = _Telling(messages.put_nowait, order.trials, self._folder)
+        if self._niceness:
+            line = f"servers of {session.environment.host} stand back behind its other processes (niceness {self._niceness})"
+            messages.put_nowait(Message("note", f"warning: {line}; start Ray there with RAY_worker_niceness=0"))
+            self._niceness = 0  # told once
         self._running = running = asyncio.create_task(_run(session, order, messages))
         try:
             while (message := await messages.get()) is not None:

@@ -33,7 +33,6 @@ _TAIL = 8000
 _ANSWER_S = 5.0
 SILENT_S = 20.0
 """How long GPUs may be waited for without a word."""
-_NICE = "its servers stand back behind other processes (niceness {}); start Ray there with RAY_worker_niceness=0"
 _STOP_S = 60.0
 """A server has 20 s from TERM to KILL; then the booter and all that it started are killed."""
 
@@ -43,8 +42,8 @@ class RayCluster:
     """Machines that Ray knows. Without an address: the cluster that this machine is of, or else Ray on this machine alone."""
 
     address: str | None = None
-    labels: Sequence[str] = ()
-    """KEY=VALUE: only nodes that have all of them are taken."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Only nodes that have all of them are taken."""
 
     @asynccontextmanager
     async def machines(
@@ -57,12 +56,11 @@ class RayCluster:
             InputError: Ray is not installed, the cluster does not answer, or no node has the labels, so many GPUs or the runtime.
 
         """
-        labels = parsed_labels(self.labels)
         if self.address is not None:
             await require_listener(self.address)
         ray = connect(self.address)
         try:
-            made = await _found(ray, config, needs, labels, observer)
+            made = await _found(ray, config, needs, self.labels, observer)
             try:
                 are_open = await asyncio.gather(*(opened(one, observer) for one in made))
                 if not any(are_open):
@@ -70,11 +68,7 @@ class RayCluster:
                 machines = [one for one, is_open in zip(made, are_open, strict=True) if is_open]
                 for why_not in left_out(made, machines[0].environment):
                     observer.note(f"warning: {why_not}; it is left out")
-                taken = [one for one in machines if not one.why_not]
-                for one in taken:
-                    if one.niceness:
-                        observer.note(f"warning: {one.name}: {_NICE.format(one.niceness)}")
-                yield taken
+                yield [one for one in machines if not one.why_not]
             finally:
                 await asyncio.gather(*(one.close() for one in made))
                 for group in {one.group for one in made if one.group is not None}:
@@ -105,8 +99,6 @@ class RayMachine:
     group: Any = None
     """The placement group of a booter with several nodes."""
     environment: Environment = field(init=False)
-    niceness: int = 0
-    """What Ray gives its actors and the node does not allow to take back."""
     why_not: str = ""
     _actor: Any = None
     _answered: bool = False
@@ -119,7 +111,6 @@ class RayMachine:
         try:
             self._actor = self.make()
             self.environment = Environment.model_validate_json(await self._actor.environment.remote())
-            self.niceness = await self._actor.niceness.remote()
         except RayError as error:
             self.why_not = f"{self.name}: {_cause(error)}"
             return False
@@ -304,14 +295,14 @@ def nodes_for(
 ) -> list[dict[str, Any]]:
     """Living nodes with these labels, the one of this process first. Of several kinds of GPUs, by Ray's own label, the one that the config is for."""
     found = [node for node in alive(ray) if labels.items() <= node["Labels"].items()]
-    kinds = {kind for node in found if (kind := node["Labels"].get(_ACCELERATOR)) is not None}
-    others = {kind for kind in kinds if hardware is None or not is_kind(kind, hardware)}
-    if others == kinds:
+    told = [node for node in found if _ACCELERATOR in node["Labels"]]
+    others = [node for node in told if hardware is None or not is_kind(node["Labels"][_ACCELERATOR], hardware)]
+    if others == told:
         return found
-    for node in found:
-        if (kind := node["Labels"].get(_ACCELERATOR)) in others:
-            say(f"node {node['NodeManagerAddress']} has {kind}, and the config is for {hardware}: it is left out")
-    return [node for node in found if node["Labels"].get(_ACCELERATOR) not in others]
+    for node in others:
+        has = node["Labels"][_ACCELERATOR]
+        say(f"node {node['NodeManagerAddress']} has {has}, and the config is for {hardware}: it is left out")
+    return [node for node in found if node not in others]
 
 
 def is_kind(kind: str, hardware: str) -> bool:

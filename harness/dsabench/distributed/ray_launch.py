@@ -12,7 +12,6 @@ from dsabench.distributed.ray_cluster import (
     RayCluster,
     connect,
     nodes_for,
-    parsed_labels,
     require_listener,
     reserved,
     sets_of_nodes,
@@ -31,15 +30,14 @@ def on_nodes(config: RuntimeConfig, cluster: RayCluster, say: Callable[[str], No
         InputError: Ray is not installed, the cluster does not answer, or has no such nodes.
 
     """
-    labels = parsed_labels(cluster.labels)
     if cluster.address is not None:
         run_loop(require_listener(cluster.address))
     ray = connect(cluster.address)
     try:
         gpus = machines_of(config.spec({}), make_runtime(config).gpus)
-        nodes = next(sets_of_nodes(nodes_for(ray, config.hardware, labels, say), gpus), None)
+        nodes = next(sets_of_nodes(nodes_for(ray, config.hardware, cluster.labels, say), gpus), None)
         if nodes is None:
-            raise too_small(gpus, labels)
+            raise too_small(gpus, cluster.labels)
         group, placement = reserved(ray, nodes, gpus, ray.util.get_node_ip_address())
         try:
             if (note := note_on_prefix(config)) is not None:

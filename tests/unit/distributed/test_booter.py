@@ -85,6 +85,17 @@ async def test_a_gate_is_asked_behind_the_trials_or_alone(tmp_path: Path) -> Non
         assert (again.id, again.round, again.occasion) == (scored.id, 1, 1)
 
 
+async def test_a_niceness_that_the_node_keeps_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dsabench.distributed.booter.as_node_was_started", lambda: 15)
+    async with booter(tmp_path) as (made, order):
+        await made.environment()
+        one = order.model_copy(update={"trials": order.trials[:1]}).model_dump_json()
+        told = [[message.text async for message in made.boot(one) if message.kind == "note"] for _ in range(2)]
+        first, again = (" ".join(lines) for lines in told)
+        assert "(niceness 15); start Ray there with RAY_worker_niceness=0" in first
+        assert "niceness" not in again
+
+
 async def test_it_stops_in_the_middle(tmp_path: Path) -> None:
     async with booter(tmp_path) as (made, order):
         await made.environment()

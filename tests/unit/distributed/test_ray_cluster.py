@@ -252,18 +252,14 @@ async def test_an_actor_that_waits_for_its_gpus_is_told(monkeypatch: pytest.Monk
         await free.wait()
         return ENVIRONMENT.model_dump_json()
 
-    async def niceness() -> int:
-        return 15
-
-    actor = SimpleNamespace(environment=SimpleNamespace(remote=environment), niceness=SimpleNamespace(remote=niceness))
-    machine = RayMachine("node one", lambda: actor, bool)
+    machine = RayMachine("node one", lambda: SimpleNamespace(environment=SimpleNamespace(remote=environment)), bool)
     opening = asyncio.create_task(ray_cluster.opened(machine, told))
     await told.said.wait()
     assert not opening.done()
     assert told.lines == ["node one: waits for its GPUs"]
     free.set()
     assert await opening
-    assert (machine.environment, machine.niceness) == (ENVIRONMENT, 15)
+    assert machine.environment == ENVIRONMENT
 
 
 async def test_a_fault_of_ours_is_a_record_and_no_second_boot(tmp_path: Path) -> None:

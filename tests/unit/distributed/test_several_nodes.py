@@ -81,8 +81,7 @@ def start(nodes: TwoNodes, config: Path, results: Path) -> subprocess.Popen[str]
 def test_each_machine_of_a_deployment_is_a_node(
     tmp_path: Path, nodes: TwoNodes, config: str, words: str, logs: set[str]
 ) -> None:
-    joins = {"STAND_IN_JOINS": "yes"} if config == "h800-2node" else {}
-    run = start(nodes, study(tmp_path, config, **joins), tmp_path / "r")
+    run = start(nodes, study(tmp_path, config, STAND_IN_JOINS="yes"), tmp_path / "r")
     seen: set[str] = set()
     while run.poll() is None:
         seen |= set(nodes.far_servers())
