@@ -30,11 +30,15 @@ exec "$@" >"$out" 2>&1
 """
 
 
-@pytest.fixture
-def job(tmp_path):
-    """Prefill on two nodes, decode and the router on others; each node is an address of this machine."""
+@pytest.fixture(params=[{}, {"bind": "127.0.0.1"}], ids=["open", "loopback"])
+def job(request, tmp_path):
+    """Prefill on two nodes, decode and the router on others; each node is an address of this machine, and none is 127.0.0.1."""
     first = next(port for port in range(41000, 60000, 2000) if all(is_free(port + step) for step in (0, 300, 600)))
-    ports = {"prefill": {"port": first}, "decode": {"port": first + 300}, "router": {"port": first + 600}}
+    ports = {
+        "prefill": {"port": first},
+        "decode": {"port": first + 300},
+        "router": {"port": first + 600} | request.param,
+    }
     roles = [{"role": "prefill", "nodes": 2, "knobs": {"tp_size": 16}}, {"role": "decode", "knobs": {"tp_size": 8}}]
     runtime = {
         "kind": "sglang",
@@ -51,7 +55,7 @@ def job(tmp_path):
     config = load_launch(tmp_path / "pair.yaml")
     files = slurm_files(deployment_of(Wanted(config, config.spec({}), "0.5.16", "pair", ("why",)), "slurm"))
     (tmp_path / "launch.sbatch").write_text(files["launch.sbatch"])
-    for name, text in (("srun", SRUN), ("scontrol", "#!/bin/sh\nprintf '127.0.0.1\\n127.0.0.2\\n127.0.0.3\\n'\n")):
+    for name, text in (("srun", SRUN), ("scontrol", "#!/bin/sh\nprintf '127.0.0.2\\n127.0.0.3\\n127.0.0.4\\n'\n")):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
     env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
@@ -59,7 +63,7 @@ def job(tmp_path):
     with subprocess.Popen(
         ["bash", "launch.sbatch"], cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
-        yield process, first + 600, tmp_path
+        yield process, f"{request.param.get('bind', '127.0.0.2')}:{first + 600}", tmp_path
         for one in [*psutil.Process(process.pid).children(recursive=True)] if process.poll() is None else []:
             one.kill()
         process.kill()
@@ -73,19 +77,17 @@ def said_until(process: subprocess.Popen[str], word: str) -> str:
     raise AssertionError(f"ended with {process.wait()} before it said {word!r}")
 
 
-def asked(port: int) -> str:
+def asked(address: str) -> str:
     body = json.dumps({"input_ids": [5, 6, 7, 8], "sampling_params": {"max_new_tokens": 4}, "stream": True})
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{port}/generate", body.encode(), {"Content-Type": "application/json"}
-    )
+    request = urllib.request.Request(f"http://{address}/generate", body.encode(), {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=60) as answer:
         return answer.read().decode()
 
 
 def test_it_serves_when_it_says_so_and_a_server_that_ends_takes_all_along(job) -> None:
-    process, port, folder = job
-    assert said_until(process, "requests go to").strip() == f"requests go to http://127.0.0.1:{port}"
-    assert '"completion_tokens": 4' in asked(port)
+    process, address, folder = job
+    assert said_until(process, "requests go to").strip() == f"requests go to http://{address}"
+    assert '"completion_tokens": 4' in asked(address)
     children = psutil.Process(process.pid).children(recursive=True)
     decode = next(one for one in children if "decode" in one.cmdline())
     decode.send_signal(signal.SIGKILL)

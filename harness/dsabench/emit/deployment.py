@@ -66,6 +66,8 @@ class Deployment:
     ready_timeout_s: float
     instances: tuple[Instance, ...]
     router: PlannedProcess | None
+    router_bind: str
+    """The address that the router listens on."""
     router_port: int
     runtime: Mapping[str, object]
     """What a config says of it, without places and secrets."""
@@ -145,8 +147,9 @@ def deployment_of(wanted: Wanted, form: Form) -> Deployment:
         raise InputError(f"{form}: a server of kind {spec.kind} is started by somebody else")
     device = None if spec.hardware is None else accelerator(spec.hardware)
     router = next((process for process in processes if process.role == ROUTER), None)
-    router_port = sites[ROUTER].port if router is not None else ROUTER_PORT
-    assert isinstance(router_port, int)
+    site = sites.get(ROUTER, RoleHosts(bind=EVERYWHERE, port=ROUTER_PORT))
+    assert site.bind is not None
+    assert isinstance(site.port, int)
     return Deployment(
         name=name,
         why=wanted.why,
@@ -156,7 +159,8 @@ def deployment_of(wanted: Wanted, form: Form) -> Deployment:
         ready_timeout_s=config.ready_timeout_s,
         instances=tuple(_instances(instances, sites, processes, has_gpus=runtime.gpus(spec) > 0)),
         router=router,
-        router_port=router_port,
+        router_bind=site.bind,
+        router_port=site.port,
         runtime=without_places(
             config.model_copy(update={"model": spec.model, "env": spec.env, "topology": spec.topology})
         ),

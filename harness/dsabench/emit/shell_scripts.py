@@ -37,8 +37,6 @@ def slurm_files(deployment: Deployment) -> dict[str, str]:
     environment = jinja2.Environment(  # noqa: S701 (a shell script; its words are quoted for the shell)
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined
     )
-    front = deployment.instances[0]
-    address = (front.nodes[0], front.port) if deployment.router is None else (0, deployment.router_port)
     script = environment.from_string(text).render(
         comment=deployment.comment,
         name=deployment.name,
@@ -46,7 +44,7 @@ def slurm_files(deployment: Deployment) -> dict[str, str]:
         gpus=deployment.gpus_per_node,
         container=_container(deployment),
         steps=list(_steps(deployment)),
-        front=_address(*address),
+        front=_front(deployment),
     )
     return {"launch.sbatch": script}
 
@@ -59,7 +57,17 @@ def _steps(deployment: Deployment) -> Iterator[str]:
     if deployment.router is not None:
         # After the others: it gives up workers that do not answer yet.
         yield _start(deployment.router, 0)
-        yield f'wait_for "{_address(0, deployment.router_port)}"'
+        yield f'wait_for "{_front(deployment)}"'
+
+
+def _front(deployment: Deployment) -> str:
+    """Where requests go. A router on loopback is asked there, by the script that runs beside it."""
+    if deployment.router is None:
+        first = deployment.instances[0]
+        return _address(first.nodes[0], first.port)
+    if deployment.router_bind.startswith("127."):
+        return f"{deployment.router_bind}:{deployment.router_port}"
+    return _address(0, deployment.router_port)
 
 
 def _address(node: int, port: int) -> str:
