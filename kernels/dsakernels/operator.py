@@ -59,6 +59,8 @@ class Operator:
     errors of its terms' size, however small the sum is."""
     study: Callable[[], tuple[OperatorShape, ...]] | None = None
     """Where the choice between kernels is studied more finely than `grid`."""
+    rank: Callable[[], tuple[OperatorShape, ...]] | None = None
+    """What a whole rank of DeepSeek-V3.2 under DP attention meets."""
 
 
 def rows_of(_inputs: object, output: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:

@@ -168,6 +168,29 @@ def decode() -> tuple[OperatorShape, ...]:
     )
 
 
+_RANK_TOKENS = 634_944
+"""KV tokens in fp8 of a rank of 8 × H200 with all 61 layers of DeepSeek-V3.2 (`configs/h200-rank.yaml`)."""
+
+
+def rank_decode() -> tuple[OperatorShape, ...]:
+    """What a rank under DP attention decodes: 1 to 512 requests of 1,024 to 65,536 tokens, as many as its pool holds."""
+    return tuple(
+        OperatorShape("v3.2", 128, 1 << power, 1, kv)
+        for kv in (1024, 4096, 16384, 65536)
+        for power in range(10)
+        if kv << power <= _RANK_TOKENS
+    )
+
+
+def rank_prefill() -> tuple[OperatorShape, ...]:
+    """Its chunks of 512 to 16,384 tokens, at the beginning of a prompt and behind 4,096 and 16,384 tokens."""
+    return tuple(
+        OperatorShape("v3.2", 128, 1, new, prefix + new)
+        for new in (512, 1024, 2048, 4096, 8192, 16384)
+        for prefix in (0, 4096, 16384)
+    )
+
+
 def verify() -> tuple[OperatorShape, ...]:
     """MTP: the last token and its drafts are verified together, 2 or 4 queries a sequence."""
     return tuple(

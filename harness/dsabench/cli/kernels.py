@@ -22,7 +22,7 @@ _RESULTS = Path("results/local-kernels")
 def _selection(
     operators: Operators = None,
     candidates: Annotated[str, typer.Option(help="Names or patterns, with commas between them.")] = "",
-    shapes: Annotated[str, typer.Option(help="Ids, patterns, `small`, `grid` or `study`, with commas between.")] = "",
+    shapes: Annotated[str, typer.Option(help="Ids, patterns, or a set: `small`, `grid`, `study`, `rank`.")] = "",
     dtypes: Annotated[str, typer.Option(help="How the cache is kept: bf16, fp8.")] = "",
     kernel_python: Python = None,
     device: Where = "auto",
@@ -40,6 +40,10 @@ def _timing(
     spread: Annotated[
         float, typer.Option(min=0.001, max=0.5, help="Largest half of the median's 95 % interval, as a share of it.")
     ] = 0.02,
+    sustain: Annotated[
+        float,
+        typer.Option(min=0, max=60, help="Then run each back to back for so many seconds, clock and power read."),
+    ] = 0.0,
 ) -> None:
     """Options of every command that times."""
 

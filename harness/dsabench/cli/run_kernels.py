@@ -32,6 +32,7 @@ def ask(
     budget: str = "",
     patience: str = "5m",
     spread: float = 0.02,
+    sustain: float = 0.0,
     **more: Any,
 ) -> KernelBenchRequest:
     """The request that the options mean.
@@ -52,7 +53,7 @@ def ask(
         dtypes=wanted,
         budget_s=_seconds("--budget", budget) if budget else None,
         patience_s=_patience_s(patience),
-        limits=TimingLimits(half_width=spread),
+        limits=TimingLimits(half_width=spread, sustain_s=sustain),
         **more,
     )
 

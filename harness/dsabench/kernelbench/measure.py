@@ -22,6 +22,7 @@ from dsabench.kernelbench.correctness import (
 from dsabench.kernelbench.request import KernelBenchRequest, TimingLimits
 from dsabench.kernelbench.selection import TimingTask
 from dsabench.kernelbench.summary import instability, summarise
+from dsabench.kernelbench.sustained import sustain
 from dsabench.kernelbench.timers import CudaTimer, MachineCeilings, Timer, measure_ceilings, timer_for
 from dsabench.machine.nvml import read_state
 from dsakernels.candidates.candidate import KernelCandidate, KernelDevice
@@ -162,7 +163,19 @@ def time_interleaved(
             told.append(_fault(timer, "failed"))
         else:
             told.append(_fault(fault, "failed") if fault else _time_fields(timer, mine, limits))
+    if limits.sustain_s:
+        told = [
+            _with_sustained(case, timer, found, limits.sustain_s) for timer, found in zip(timers, told, strict=True)
+        ]
     return told
+
+
+def _with_sustained(case: KernelCase, timer: Timer | CandidateFault, told: Told, seconds: float) -> Told:
+    """What was told of a candidate and what it says under load; a fault there takes its times away."""
+    if told["status"] != "ok" or isinstance(timer, CandidateFault):
+        return told
+    found = try_call(lambda: sustain(timer, seconds, float(str(told["median_us"]))), case.device)
+    return _fault(found, "failed") if isinstance(found, CandidateFault) else {**told, **found}
 
 
 def _timer(case: KernelCase, candidate: KernelCandidate, kept: Sequence[Any]) -> Timer:

@@ -59,6 +59,14 @@ class KernelMeasurement(Value):
     sm_mhz: int | None = None
     memory_mhz: int | None = None
     temperature_c: int | None = None
+    sustained_us: float | None = None
+    """A call when they ran back to back with warm caches, for a second, say (`--sustain`)."""
+    sustained_sm_mhz: int | None = None
+    """Median in the second half of that."""
+    sustained_power_w: float | None = None
+    """Mean over that, from the energy counter."""
+    sustained_slowed: str | None = None
+    """What held the clock down meanwhile, as NVML says it: `power cap`, `software thermal`, …"""
     graph: bool | None = None
     """On a GPU: whether the call ran from a CUDA graph; where it did not, launches may be in the time."""
     seed: int

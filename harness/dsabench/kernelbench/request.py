@@ -30,6 +30,8 @@ class TimingLimits:
     max_s: float = 5.0
     half_width: float = 0.02
     """Largest half of the median's 95 % interval, as a share of the median."""
+    sustain_s: float = 0.0
+    """How long each candidate then runs back to back, with its GPU's clock and power read meanwhile; 0: not at all."""
 
 
 @dataclass(frozen=True, slots=True)

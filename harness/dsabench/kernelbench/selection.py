@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -97,27 +97,27 @@ def shapes(request: KernelBenchRequest, operator: Operator, device: KernelDevice
 
 
 def _every(operator: Operator) -> dict[str, OperatorShape]:
-    return {shape.id: shape for shape in (*operator.small, *operator.grid(), *_study(operator))}
+    return {shape.id: shape for shape in (shape for of in _SETS.values() for shape in of(operator))}
 
 
-def _study(operator: Operator) -> tuple[OperatorShape, ...]:
-    return (operator.study or operator.grid)()
+_SETS: Mapping[str, Callable[[Operator], tuple[OperatorShape, ...]]] = {
+    "small": lambda operator: operator.small,
+    "grid": lambda operator: operator.grid(),
+    "study": lambda operator: (operator.study or operator.grid)(),
+    "rank": lambda operator: (operator.rank or operator.grid)(),
+}
 
 
 def _named(word: str, operator: Operator, every: dict[str, OperatorShape]) -> Iterator[OperatorShape]:
-    if word == "small":
-        yield from operator.small
-    elif word == "grid":
-        yield from operator.grid()
-    elif word == "study":
-        yield from _study(operator)
+    if word in _SETS:
+        yield from _SETS[word](operator)
     elif _is_pattern(word):
         yield from (shape for name, shape in every.items() if fnmatchcase(name, word))
     else:
         try:
             yield every.get(word) or parse(word)
         except ValueError as error:
-            raise UnknownNameError(f"--shapes {error} (or a pattern, small, grid, study)") from None
+            raise UnknownNameError(f"--shapes {error} (or a pattern, {', '.join(_SETS)})") from None
 
 
 def _is_pattern(word: str) -> bool:

@@ -17,7 +17,7 @@ TABLE_NAME = "kernels.parquet"
 _ENVIRONMENTS = b"environments"
 _TEXTS = ("operator", "candidate", "shape_id", "dtype")
 _NUMBERS = ("median_us", "mad_us", "low_us", "high_us", "floor_us", "rel_err", "rounded_err",
-            "ceiling_tb_s", "ceiling_tflop_s", "ceiling_link_gb_s")  # fmt: skip
+            "ceiling_tb_s", "ceiling_tflop_s", "ceiling_link_gb_s", "sustained_us", "sustained_power_w")  # fmt: skip
 _COUNTS = (
     "n",
     "rows_checked",
@@ -27,6 +27,7 @@ _COUNTS = (
     "sm_mhz",
     "memory_mhz",
     "temperature_c",
+    "sustained_sm_mhz",
     "threads",
     "seed",
 )
@@ -50,7 +51,7 @@ def write_table(folder: Path, measurements: Sequence[KernelMeasurement]) -> Path
         [(name, pa.string()) for name in _TEXTS]
         + [(name, pa.float64()) for name in _NUMBERS]
         + [(name, pa.int64()) for name in _COUNTS]
-        + [("graph", pa.bool_()), ("started_at", pa.timestamp("us", tz="UTC"))]
+        + [("sustained_slowed", pa.string()), ("graph", pa.bool_()), ("started_at", pa.timestamp("us", tz="UTC"))]
         + [(name, pa.string()) for name in _OF_ENVIRONMENT],
         metadata={_ENVIRONMENTS: json.dumps(environments).encode()},
     )
@@ -98,7 +99,7 @@ def _read_table(file: Path) -> tuple[KernelMeasurement, ...]:
 
 
 def _row(m: KernelMeasurement) -> dict[str, object]:
-    fields = m.model_dump(include={*_TEXTS, *_NUMBERS, *_COUNTS, "graph", "started_at"})
+    fields = m.model_dump(include={*_TEXTS, *_NUMBERS, *_COUNTS, "sustained_slowed", "graph", "started_at"})
     runtime = m.environment.runtime
     gpu = m.environment.hardware.gpus[0].name if m.environment.hardware.gpus else None
     packages = ",".join(f"{name}={version}" for name, version in sorted((runtime.packages or {}).items()))

@@ -1,4 +1,4 @@
-"""How a call is timed, on a CPU and on a GPU, and what the machine can do at most, measured the same way."""
+"""How a call is timed, on a CPU and on a GPU: one at a time, or back to back. And what the machine can do at most."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ _CEILING_SAMPLES = 9
 _CEILING_LIMIT_S = 1.0
 """Of one of them: a CPU without bfloat16 instructions takes seconds for one product."""
 _LINK_BYTES = 1 << 28
+_LOOK_S = 0.02
+"""Between two looks at the machine while calls run back to back."""
 
 
 class Timer(Protocol):
@@ -23,6 +25,14 @@ class Timer(Protocol):
 
     def sample(self) -> float:
         """One more sample."""
+        ...
+
+    def sustain(self, seconds: float, call_us: float, look: Callable[[], None]) -> float | None:
+        """Microseconds of a call when they run back to back for so long, caches as each leaves them.
+
+        `call_us`: about how long one takes. `look` is called every 20 ms or so while they run. None where something has
+        to be restored before each call, so that they cannot.
+        """
         ...
 
 
@@ -46,6 +56,20 @@ class CpuTimer:
             times.append(self._once(self._calls[self._next]))
             self._next = (self._next + 1) % len(self._calls)
         return median(times) * 1e6
+
+    def sustain(self, seconds: float, call_us: float, look: Callable[[], None]) -> float | None:
+        """On the calling thread, so the time of `look` is left out."""
+        if any(isinstance(call, RestoringCall) for call in self._calls):
+            return None
+        spent_s, number, runs = 0.0, 0, max(1, round(_LOOK_S * 1e6 / call_us))
+        while spent_s < seconds:
+            start = time.perf_counter()
+            for _ in range(runs):
+                self._calls[number % len(self._calls)]()
+                number += 1
+            spent_s += time.perf_counter() - start
+            look()
+        return spent_s / number * 1e6
 
     @staticmethod
     def _once(call: Call) -> float:
@@ -93,6 +117,26 @@ class CudaTimer:
         end.record()
         end.synchronize()
         return float(start.elapsed_time(end)) * 1e3
+
+    def sustain(self, seconds: float, call_us: float, look: Callable[[], None]) -> float | None:
+        """One batch of calls is queued while another runs, so that the GPU never waits for the host."""
+        if any(renew is not _nothing for renew in self._renewals):
+            return None
+        number, runs = 0, max(1, round(_LOOK_S * 1e6 / call_us))
+        begun_s = time.monotonic()
+        first = last = _event()
+        first.record()
+        while time.monotonic() - begun_s < seconds:
+            for _ in range(runs):
+                self._calls[number % len(self._calls)]()
+                number += 1
+            queued = _event()
+            queued.record()
+            look()
+            last.synchronize()
+            last = queued
+        last.synchronize()
+        return float(first.elapsed_time(last)) * 1e3 / number
 
 
 def _parts(call: Call) -> tuple[Callable[[], None], Call]:

@@ -14,6 +14,8 @@ POWER_CAP = 0x4
 """The power limit is reached. This is normal under load."""
 SLOWED = {0x8: "hardware slowdown", 0x20: "software thermal", 0x40: "hardware thermal", 0x80: "power brake"}
 """Reasons that make a timing useless."""
+HELD_DOWN = {POWER_CAP: "power cap", **SLOWED}
+"""All reasons for a clock below what the load asks for."""
 
 
 LIBRARY = "libnvidia-ml.so.1"

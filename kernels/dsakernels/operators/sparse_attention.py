@@ -131,6 +131,7 @@ SPARSE_PREFILL = Operator(
     parts=lambda shape: shape.heads,
     redraw=redraw,
     study=shapes.study,
+    rank=shapes.rank_prefill,
 )
 SPARSE_DECODE = replace(
     SPARSE_PREFILL,
@@ -139,6 +140,7 @@ SPARSE_DECODE = replace(
     small=shapes.SMALL_DECODE,
     grid=shapes.decode,
     study=None,
+    rank=shapes.rank_decode,
 )
 MTP_VERIFY = replace(
     SPARSE_PREFILL,
@@ -147,4 +149,5 @@ MTP_VERIFY = replace(
     small=shapes.SMALL_VERIFY,
     grid=shapes.verify,
     study=None,
+    rank=None,
 )
