@@ -14,7 +14,8 @@ from statistics import median
 import torch
 import triton
 
-from dsakernels.triton_kernels.sparse_attention import Blocking, attend, parts_for
+from dsakernels.triton_kernels.blocking import Blocking, parts_for
+from dsakernels.triton_kernels.sparse_attention import attend
 
 HEADS, TOPK, CACHED, LATENT, ROPE = 128, 2048, 8192, 512, 64
 PACKED_ROW = 656

@@ -5,6 +5,7 @@ python tests/kernel_figures.py results/h200/kernels-rest
 python tests/kernel_figures.py --pairs results/h200/kernels results/h200/kernels-rest
 python tests/kernel_figures.py --prefix results/h200/kernels results/h200/kernels-rest
 python tests/kernel_figures.py --again results/h200/kernels results/h200/kernels-rest
+python tests/kernel_figures.py --sustained results/h200/rank-kernels [--draw power.svg]
 """
 
 from __future__ import annotations
@@ -294,6 +295,90 @@ def main(folder: Path) -> None:
     shown_pairs([folder])
 
 
+def sustained(points: Sequence[KernelMeasurement]) -> None:
+    """By shape: one call, a call back to back, clock and power then; what a point has of several runs stands in their order.
+
+    Then by candidate how much longer back to back takes, and of each shape of prefill the first candidate's lead over the second.
+    """
+    shown: dict[tuple[str, str, str], dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    longer: dict[tuple[str, str, str, float], list[float]] = defaultdict(list)
+    leads: dict[str, list[tuple[str, float, float]]] = defaultdict(list)
+    beside: dict[tuple[str, str], list[KernelMeasurement]] = defaultdict(list)
+    for m in points:
+        assert m.sustained_us is not None
+        assert m.sustain_s is not None
+        held = f" {m.sustained_slowed}" if m.sustained_slowed else ""
+        state = f"{m.sustained_sm_mhz} MHz {m.sustained_power_w:.0f} W{held}"
+        shown[m.operator, m.dtype, m.shape_id][m.candidate].append(f"{us(m):.1f} -> {m.sustained_us:.1f} µs {state}")
+        longer[m.operator, m.dtype, m.candidate, m.sustain_s].append(m.sustained_us / us(m))
+        if m.operator == "sparse_prefill" and m.candidate != "triton":
+            beside[m.dtype, m.shape_id].append(m)
+    for key, candidates in shown.items():
+        print(*key)
+        for name, said in candidates.items():
+            print(f"  {name}: {'; '.join(said)}")
+    for (*words, seconds), ratios in sorted(longer.items()):
+        high = f"{sum(ratio > 1.05 for ratio in ratios)} of {len(ratios)} above 1.05"
+        print(
+            f"{' '.join(map(str, words))}, {seconds:g} s: {median(ratios):.2f} ({_ends(ratios)}) times as long, {high}"
+        )
+    for (dtype, shape), both in beside.items():
+        first, second = sorted(
+            both, key=lambda m: m.candidate, reverse=True
+        )  # flashmla_sparse before flashmla_kv and fa3
+        leads[dtype].append((shape, us(second) / us(first), _us(second) / _us(first)))
+    for dtype, found in leads.items():
+        print(
+            f"{dtype} prefill, second ÷ first: one {_ends([a for _, a, _ in found])}, median {median(a for _, a, _ in found):.2f}"
+        )
+        print(f"  back to back {_ends([b for *_, b in found])}, median {median(b for *_, b in found):.2f}")
+        print("".join(f"  {shape} {one:.2f} {then:.2f}\n" for shape, one, then in found), end="")
+
+
+def draw_sustained(points: Sequence[KernelMeasurement], file: Path) -> None:
+    """Time back to back over that of one call above, clock below; by chunk behind 4,096 tokens, and by requests of 4,096."""
+    from matplotlib import rcParams
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter
+
+    rcParams["svg.fonttype"], rcParams["svg.hashsalt"] = "none", "dsabench"
+    figure = Figure(figsize=(9, 5), layout="constrained")
+    panels = figure.subplots(2, 2, sharex="col", sharey="row")
+    longest = max(m.sustain_s or 0.0 for m in points)
+    names = sorted({_name(m) for m in points})
+    for column, (operator, axis) in enumerate((("sparse_prefill", "tokens of a chunk"), ("sparse_decode", "requests"))):
+        lines: dict[str, list[tuple[int, float, int]]] = defaultdict(list)
+        for m in points:
+            shape = shape_of(m.shape_id)
+            is_shown = shape.kv_tokens - shape.q_tokens == 4096 or (
+                operator == "sparse_decode" and shape.kv_tokens == 4096
+            )
+            if m.operator == operator and is_shown and m.sustain_s == longest:
+                x = shape.q_tokens if operator == "sparse_prefill" else shape.batch
+                lines[_name(m)].append((x, _us(m) / us(m), m.sustained_sm_mhz or 0))
+        for name, found in sorted(lines.items()):
+            xs, ratios, clocks = zip(*sorted(found), strict=True)
+            for panel, values in ((panels[0, column], ratios), (panels[1, column], clocks)):
+                panel.plot(xs, values, marker="o", markersize=4, color=f"C{names.index(name)}", label=name)
+        panels[0, column].axhline(1.0, color="0.7", linewidth=0.8)
+        panels[1, column].set_xscale("log", base=2)
+        panels[1, column].xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
+        panels[1, column].set_xlabel(f"{operator}: {axis}")
+    panels[0, 0].set_ylabel("back to back ÷ one call")
+    panels[1, 0].set_ylabel("clock back to back, MHz")
+    panels[0, 1].legend(*panels[0, 0].get_legend_handles_labels(), fontsize=8)
+    figure.savefig(file, metadata={"Date": None})
+
+
+def _name(m: KernelMeasurement) -> str:
+    return f"{m.candidate.removesuffix('_dequantise')}, {m.dtype}"
+
+
+def _us(m: KernelMeasurement) -> float:
+    assert m.sustained_us is not None
+    return m.sustained_us
+
+
 def _ends(ratios: Sequence[float]) -> str:
     return f"{min(ratios):.2f} to {max(ratios):.2f}"
 
@@ -309,5 +394,9 @@ if __name__ == "__main__":
         prefix(*(by_case(m for m in read_points(Path(name)) if m.status == "ok") for name in sys.argv[2:4]))
     elif sys.argv[1] == "--again":
         again(*([m for m in read_points(Path(name)) if m.status == "ok"] for name in sys.argv[2:4]))
+    elif sys.argv[1] == "--sustained":
+        sustained(read_points(Path(sys.argv[2])))
+        if sys.argv[3:4] == ["--draw"]:
+            draw_sustained(read_points(Path(sys.argv[2])), Path(sys.argv[4]))
     else:
         main(Path(sys.argv[1]))

@@ -175,7 +175,7 @@ def _with_sustained(case: KernelCase, timer: Timer | CandidateFault, told: Told,
     if told["status"] != "ok" or isinstance(timer, CandidateFault):
         return told
     found = try_call(lambda: sustain(timer, seconds, float(str(told["median_us"]))), case.device)
-    return _fault(found, "failed") if isinstance(found, CandidateFault) else {**told, **found}
+    return _fault(found, "failed") if isinstance(found, CandidateFault) else {**told, "sustain_s": seconds, **found}
 
 
 def _timer(case: KernelCase, candidate: KernelCandidate, kept: Sequence[Any]) -> Timer:

@@ -59,8 +59,10 @@ class KernelMeasurement(Value):
     sm_mhz: int | None = None
     memory_mhz: int | None = None
     temperature_c: int | None = None
+    sustain_s: float | None = None
+    """How long calls then ran back to back with warm caches (`--sustain`). Without the rest: they have to be restored between."""
     sustained_us: float | None = None
-    """A call when they ran back to back with warm caches, for a second, say (`--sustain`)."""
+    """Of one of these calls."""
     sustained_sm_mhz: int | None = None
     """Median in the second half of that."""
     sustained_power_w: float | None = None

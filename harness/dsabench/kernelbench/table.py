@@ -17,7 +17,7 @@ TABLE_NAME = "kernels.parquet"
 _ENVIRONMENTS = b"environments"
 _TEXTS = ("operator", "candidate", "shape_id", "dtype")
 _NUMBERS = ("median_us", "mad_us", "low_us", "high_us", "floor_us", "rel_err", "rounded_err",
-            "ceiling_tb_s", "ceiling_tflop_s", "ceiling_link_gb_s", "sustained_us", "sustained_power_w")  # fmt: skip
+            "ceiling_tb_s", "ceiling_tflop_s", "ceiling_link_gb_s", "sustain_s", "sustained_us", "sustained_power_w")  # fmt: skip
 _COUNTS = (
     "n",
     "rows_checked",

@@ -22,7 +22,8 @@ _WORDS = (
     "they are: where a kernel computes in fp8, or in older runs, whose bandwidth is a copy's alone (on an H200 2.76 TB/s of "
     "4.25). Candidates whose intervals touch, or whose medians are within 1 %, are not told apart; they are compared where "
     "they were measured in one environment alone. The error is that of the worst row against a reference in float64; a "
-    "kernel that is faster because it rounds more has the larger one."
+    "kernel that is faster because it rounds more has the larger one. Back to back is the time of a call, with warm caches, when "
+    "nothing else ran for some tenths of a second or more, and the clock that the GPU had then."
 )
 _STYLE = """:root{color-scheme:light dark;--text:#1c2024;--quiet:#5b636d;--line:#e2e5e9;--ground:#fff}
 @media (prefers-color-scheme:dark){:root{--text:#e4e7eb;--quiet:#9ba4af;--line:#2f363e;--ground:#14171a}}
@@ -61,6 +62,7 @@ _SHARES = (
     "largest error",
 )
 _POINTS = ("shape", "candidate", "median µs", "MAD", "n", "TB/s", "TFLOP/s", "× floor", "error", "status")
+_SUSTAINED = ("back to back µs", "MHz", "W", "held down by")
 
 
 def write_page(measurements: Sequence[KernelMeasurement], folder: Path, home: str | None = None) -> Path:
@@ -139,10 +141,13 @@ def _section(group: Group, members: Sequence[KernelMeasurement]) -> str:
     title = ", ".join(group)
     cells = [cell for shape in _by_shape(members) if (cell := _cell(shape))]
     ordered = sorted(members, key=lambda m: (natural(m.shape_id), m.median_us or float("inf")))
-    points = _table(_POINTS, [_row(m) for m in ordered])
+    if any(m.sustained_us is not None for m in members):
+        points = _table((*_POINTS, *_SUSTAINED), [[*_row(m), *_sustained(m)] for m in ordered])
+    else:
+        points = _table(_POINTS, [_row(m) for m in ordered])
     return (
         f"<h2 id='{escape(_anchor(group))}'>{escape(title)}</h2>{_does(group, members)}{heat_tables(cells) if cells else ''}"
-        f"{_table(_SHARES, [_share_row(share) for share in shares(members)])}{_without_time(members)}"
+        f"{_shares(members)}{_without_time(members)}"
         f"<details><summary>{len(members):,} points</summary>{points}</details>"
     )
 
@@ -174,10 +179,29 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f"<div class=wide><table><tr>{first}{rest}</table></div>"
 
 
+def _shares(members: Sequence[KernelMeasurement]) -> str:
+    found = shares(members)
+    if all(share.sustained is None for share in found):
+        return _table(_SHARES, [_share_row(share) for share in found])
+    return _table((*_SHARES, "back to back"), [[*_share_row(share), _longer(share)] for share in found])
+
+
+def _longer(share: Share) -> str:
+    """Time of a call back to back over that of a single one: median, and the most."""
+    return "" if share.sustained is None else f"× {share.sustained[0]:.2f} (up to {share.sustained[1]:.2f})"
+
+
 def _share_row(share: Share) -> list[str]:
     beside = [str(share.fastest), str(share.not_apart), f"{share.of_fastest:.2f}", f"{share.lowest:.2f}"]
     compared = beside if share.compared else ["–"] * len(beside)  # nothing else was timed
-    return [share.rank, share.candidate, str(share.shapes), *compared, f"{share.times_floor:,.1f}", _error(share.error)]
+    return [
+        share.rank,
+        share.candidate,
+        str(share.shapes),
+        *compared,
+        f"{share.times_floor:,.1f}",
+        _error(share.error),
+    ]
 
 
 def _row(m: KernelMeasurement) -> list[str]:
@@ -186,6 +210,11 @@ def _row(m: KernelMeasurement) -> list[str]:
     said = m.status if m.reason is None else f"{m.status}: {m.reason}"
     words = [m.shape_id, m.candidate, *figures, "" if m.n is None else str(m.n), *_rates(m)]
     return [*words, "" if ratio is None else f"{ratio:,.1f}", _errors(m), said]
+
+
+def _sustained(m: KernelMeasurement) -> list[str]:
+    figures = (m.sustained_us, ".1f"), (m.sustained_sm_mhz, ",.0f"), (m.sustained_power_w, ",.0f")
+    return [*("" if number is None else format(number, form) for number, form in figures), m.sustained_slowed or ""]
 
 
 def _rates(m: KernelMeasurement) -> list[str]:

@@ -39,12 +39,16 @@ class Share:
     """Median of time / floor, as everywhere on the page; below 1 where a kernel computes in fp8, say."""
     error: float | None
     """Largest relative error of a row against the exact reference, in the shapes that were timed."""
+    sustained: tuple[float, float] | None = None
+    """Time of a call back to back over that of a single one, median and highest; None where none ran so."""
 
     @property
     def line(self) -> str:
         """For a terminal."""
         what = f"{self.operator} {self.dtype} {self.rank} {self.candidate}: "
         floor = f"{self.times_floor:,.1f} times the floor"
+        if self.sustained is not None:
+            floor += f"; back to back {self.sustained[0]:.2f} times as long, {self.sustained[1]:.2f} at most"
         if not self.compared:
             return f"{what}{self.shapes} shapes, no other candidate; {floor}"
         tied = f", not told apart in {self.not_apart}" if self.not_apart else ""
@@ -60,14 +64,17 @@ def shares(measurements: Iterable[KernelMeasurement]) -> tuple[Share, ...]:
             cases[m.operator, m.dtype, m.shape_id, m.environment.fingerprint].append(m)
     seen: dict[Key, list[tuple[str, float, float]]] = defaultdict(list)
     errors: dict[Key, float] = {}
+    longer: dict[Key, list[float]] = defaultdict(list)
     for (operator, dtype, shape_id, _), members in cases.items():
         for name, about in _of_case(members):
             seen[operator, dtype, rank_of(shape_id), name].append(about)
         for m in members:
+            key = operator, dtype, rank_of(shape_id), m.candidate
             if m.rel_err is not None:
-                key = operator, dtype, rank_of(shape_id), m.candidate
                 errors[key] = max(m.rel_err, errors.get(key, 0.0))
-    return tuple(_share(key, found, errors.get(key)) for key, found in sorted(seen.items()))
+            if m.sustained_us is not None and m.median_us is not None:
+                longer[key].append(m.sustained_us / m.median_us)
+    return tuple(_share(key, found, errors.get(key), longer[key]) for key, found in sorted(seen.items()))
 
 
 def rank_of(shape_id: str) -> str:
@@ -94,7 +101,7 @@ def _of_case(members: Sequence[KernelMeasurement]) -> list[tuple[str, tuple[str,
     return found
 
 
-def _share(key: Key, found: Sequence[tuple[str, float, float]], error: float | None) -> Share:
+def _share(key: Key, found: Sequence[tuple[str, float, float]], error: float | None, longer: Sequence[float]) -> Share:
     verdicts = [verdict for verdict, _, _ in found]
     speeds = [speed for _, speed, _ in found]
     return Share(
@@ -107,4 +114,5 @@ def _share(key: Key, found: Sequence[tuple[str, float, float]], error: float | N
         lowest=min(speeds),
         times_floor=median(floor for _, _, floor in found),
         error=error,
+        sustained=(median(longer), max(longer)) if longer else None,
     )

@@ -35,8 +35,8 @@ class KernelBench:
         self._environment = await environment_of(device)
         if not self._again:
             found = latest(read(self._results), self._environment.fingerprint)
-            sustained = bool(self._request.limits.sustain_s)
-            self.settled = {point: m for point, m in found.items() if _is_settled(m, sustained=sustained)}
+            wanted_s = self._request.limits.sustain_s
+            self.settled = {point: m for point, m in found.items() if _is_settled(m, wanted_s)}
         return tuple(self.settled)
 
     def hear(self, said: WorkerLine) -> None:
@@ -66,9 +66,9 @@ class KernelBench:
         return write_table(self._results, read(self._results)) if self.measured or self.settled else None
 
 
-def _is_settled(m: KernelMeasurement, *, sustained: bool) -> bool:
-    """A point that was not run back to back is measured again where that is asked for."""
-    return m.status in _SETTLED and not (sustained and m.status == "ok" and m.sustained_us is None)
+def _is_settled(m: KernelMeasurement, wanted_s: float) -> bool:
+    """A point that ran back to back for a shorter time than asked for, or not at all, is measured again."""
+    return m.status in _SETTLED and not (m.status == "ok" and (m.sustain_s or 0.0) < wanted_s)
 
 
 async def environment_of(device: WorkerLine) -> Environment:

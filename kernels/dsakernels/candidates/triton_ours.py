@@ -8,6 +8,7 @@ from dsakernels.candidates.candidate import Call, KernelCandidate, RequiredPacka
 from dsakernels.operators.indexer import IndexerInputs
 from dsakernels.operators.sparse_attention import SparseInputs
 from dsakernels.shape import OperatorShape
+from dsakernels.triton_kernels.blocking import parts_for
 
 _PACKAGE = RequiredPackage("triton", ("triton", "pytorch-triton-rocm"), "3.3")
 
@@ -18,7 +19,7 @@ def _attention(inputs: SparseInputs) -> Call:
 
     shape, latent = inputs.shape, inputs.layout.latent
     processors = torch.cuda.get_device_properties().multi_processor_count if inputs.q.is_cuda else 1
-    parts = sparse_attention.parts_for(shape.total_q, shape.heads, inputs.indices.shape[1], processors)
+    parts = parts_for(shape.total_q, shape.heads, inputs.indices.shape[1], processors)
     return lambda: sparse_attention.attend(
         inputs.q, inputs.cache, inputs.indices, latent=latent, scale=inputs.scale, parts=parts
     )

@@ -8,11 +8,11 @@ until the device is full; a prefill chunk takes one part.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import triton
 import triton.language as tl
+
+from dsakernels.triton_kernels.blocking import Blocking, blocking_for
 
 _LOG2E = 1.4426950408889634
 
@@ -109,23 +109,6 @@ def _join(partial, stats, out, H: tl.constexpr, C: tl.constexpr, PARTS: tl.const
     tl.store(out + (token * H + head) * C + c, joined.to(out.dtype.element_ty))
 
 
-@dataclass(frozen=True, slots=True)
-class Blocking:
-    """How a program is cut: heads and rows of a block, warps, and stages of loads in flight."""
-
-    heads: int
-    rows: int
-    warps: int
-    stages: int
-
-
-def blocking_for(heads: int) -> Blocking:
-    """With 64 heads Hopper's warp-group products are used; 221 of its 227 KiB of shared memory are then full."""
-    if heads >= 64:
-        return Blocking(heads=64, rows=64, warps=8, stages=2)
-    return Blocking(heads=16 if heads <= 16 else 32, rows=32, warps=4 if heads <= 16 else 8, stages=3)
-
-
 def attend(
     q: torch.Tensor,
     cache: torch.Tensor,
@@ -160,16 +143,3 @@ def attend(
     if parts > 1:
         _join[tokens, heads](partial, stats, out, H=heads, C=latent, PARTS=parts)
     return out
-
-
-def parts_for(tokens: int, heads: int, k: int, processors: int) -> int:
-    """Parts of a selection, so that the processors are busy for the shortest time; none shorter than 128 rows.
-
-    The time is that of the rounds in which programs run, each as long as one part; of equals the fewest parts, as the rest
-    has to be joined. One program fills a processor where blocks have 64 heads, two where they are smaller.
-    """
-    cut = blocking_for(heads)
-    programs = tokens * triton.cdiv(heads, cut.heads)
-    places = processors if cut.heads == 64 else 2 * processors
-    choices = [parts for parts in (1, 2, 4, 8, 16) if parts == 1 or k // parts >= 128]
-    return min(choices, key=lambda parts: triton.cdiv(programs * parts, places) / parts)

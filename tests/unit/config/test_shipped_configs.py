@@ -30,6 +30,7 @@ GPUS = dict.fromkeys(PREDICT, 1) | {
     "h200-pd": 16,
     "h200-hisparse-rank": 1,
     "h200-hisparse-table": 1,
+    "h200-hisparse-turns": 1,
     "h200-memory": 1,
     "h200-rank": 1,
     "h200-rank-auto": 1,

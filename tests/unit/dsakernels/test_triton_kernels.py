@@ -47,6 +47,7 @@ COMPILED = """
 from triton.backends.compiler import GPUTarget
 import triton
 from dsakernels.triton_kernels import indexer, sparse_attention
+from dsakernels.triton_kernels.blocking import blocking_for
 
 def compiled(kernel, types, constants, **options):
     names = kernel.arg_names
@@ -62,7 +63,7 @@ def compiled(kernel, types, constants, **options):
 
 for packed in (False, True):
     for heads in (8, 128):
-        cut = sparse_attention.blocking_for(heads)
+        cut = blocking_for(heads)
         row = "*fp8e4nv" if packed else "*bf16"
         types = {"q": "*bf16", "rows": row, "scales": "*fp32" if packed else "*bf16", "rope": "*bf16", "indices": "*i32",
                  "out": "*bf16", "stats": "*fp32", "k": "i32", "scale": "fp32"}

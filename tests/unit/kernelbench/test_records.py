@@ -159,3 +159,20 @@ def test_a_prefill_map_has_a_row_for_each_prefix_and_a_decode_map_for_each_lengt
 
     assert labels("sparse_prefill", "glm5-h8-b1-q1024-kv2048", "glm5-h8-b1-q2048-kv3072") == {"1,024"}
     assert labels("sparse_decode", "glm5-h8-b1-q1-kv2048", "glm5-h8-b8-q1-kv3072") == {"2,048", "3,072"}
+
+
+def test_the_page_says_what_a_kernel_needs_back_to_back_where_that_was_measured(tmp_path):
+    under_load = {"sustain_s": 0.6, "sustained_us": 11.5, "sustained_sm_mhz": 1605, "sustained_power_w": 698.4}
+    hot = measurement("hot", 10.0, **under_load, sustained_slowed="power cap")
+    write_table(tmp_path, [hot, measurement("cold", 12.0)])
+    points = read_points(tmp_path)
+    assert {m.candidate: (m.sustain_s, m.sustained_us, m.sustained_slowed) for m in points} == {
+        "hot": (0.6, 11.5, "power cap"),
+        "cold": (None, None, None),
+    }
+    text = kernel_page.write_page(points, tmp_path).read_text()
+    assert "<td>11.5<td>1,605<td>698<td>power cap" in text.replace("</td>", "")
+    assert "× 1.15 (up to 1.15)" in text
+    (cold, line) = (share.line for share in shares(points))
+    assert line.endswith("back to back 1.15 times as long, 1.15 at most")
+    assert "back to back" not in cold

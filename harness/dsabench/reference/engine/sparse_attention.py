@@ -13,6 +13,7 @@ from dsabench.reference.engine.kv_cache import LayerCache
 from dsabench.reference.engine.sizes import ModelSize
 from dsakernels import attention
 from dsakernels.kv_layout import PackedLayout
+from dsakernels.triton_kernels.blocking import parts_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class SparseAttention:
         if rows.dtype not in (torch.uint8, q.dtype):  # a model in float32: a product is of one type
             rows = rows.to(q.dtype)
         processors = torch.cuda.get_device_properties().multi_processor_count if q.is_cuda else 1
-        parts = kernels.parts_for(q.shape[0], q.shape[1], indices.shape[1], processors)
+        parts = parts_for(q.shape[0], q.shape[1], indices.shape[1], processors)
         return kernels.attend(q, rows, indices.to(torch.int32), latent=size.latent, scale=scale, parts=parts)
 
     def _count(self, path: str, tokens: int) -> None:
