@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from dsabench.config.specs import StudyConfig
+from dsabench.config.specs import RuntimeConfig, StudyConfig
 from dsabench.distributed.booter import Booter, BootOrder, Message
 from dsabench.distributed.placement import Placement, note_on_prefix, on_one_node
 from dsabench.errors import InputError, MachineGone, StoreError, TrialFault
+from dsabench.machine.model_files import share_in_memory, weight_files
 from dsabench.model.environment import Environment
 from dsabench.model.record import EvalTrial, Record
 from dsabench.results.journal import place_inside, whole_file
@@ -33,6 +34,10 @@ _TAIL = 8000
 _ANSWER_S = 5.0
 SILENT_S = 20.0
 """How long GPUs may be waited for without a word."""
+_LOOK_S = 15.0
+"""How long nodes are waited for that are asked what they have in memory; Ray starts a process on each."""
+_NEAR = 0.1
+"""A share of the weights in memory that is worth a word."""
 _STOP_S = 60.0
 """A server has 20 s from TERM to KILL; then the booter and all that it started are killed."""
 
@@ -56,8 +61,7 @@ class RayCluster:
             InputError: Ray is not installed, the cluster does not answer, or no node has the labels, so many GPUs or the runtime.
 
         """
-        if self.address is not None:
-            await require_listener(self.address)
+        await require_listener(self.address)
         ray = connect(self.address)
         try:
             made = await _found(ray, config, needs, self.labels, observer)
@@ -231,17 +235,22 @@ def _write(message: Message, folder: Path) -> None:
             file.write(content)
 
 
-async def require_listener(address: str) -> None:
-    """Raise InputError where nobody listens. Ray itself asks a silent address for minutes, and no interrupt ends that."""
-    host, _, port = address.rpartition(":")
+async def require_listener(given: str | None) -> None:
+    """Raise InputError where nobody listens at the address that is given, or else in RAY_ADDRESS. Ray itself asks a silent one for minutes, and no
+    interrupt ends that.
+    """
+    address, said_by = (
+        (given, "--ray-address ") if given is not None else (os.environ.get("RAY_ADDRESS", ""), "RAY_ADDRESS=")
+    )
+    if given is None and ":" not in address:  # none, or one of Ray's words: auto, local
+        return
+    host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
         async with asyncio.timeout(_ANSWER_S):
             _, writer = await asyncio.open_connection(host, int(port))
             writer.close()
     except (OSError, ValueError, TimeoutError) as error:
-        raise InputError(
-            f"--ray-address {address}: nothing answers there; give HOST:PORT of the cluster's head"
-        ) from error
+        raise InputError(f"{said_by}{address}: nothing answers there; give HOST:PORT of the cluster's head") from error
 
 
 def connect(address: str | None) -> Any:
@@ -305,6 +314,48 @@ def nodes_for(
     return [node for node in found if node not in others]
 
 
+def nearest_first(
+    ray: Any, nodes: list[dict[str, Any]], runtime: RuntimeConfig, say: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """The nodes with most of the model's weights in memory first, by tenths; equal ones stay in their order. A node that does not answer has none."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: PLC0415
+
+    if len(nodes) < 2 or runtime.base.get("load_format") == "dummy" or runtime.kind != "sglang":
+        return nodes
+    model = str(Path(runtime.model).absolute()) if Path(runtime.model).is_dir() else runtime.model
+    ask = ray.remote(_share_of).options
+    pinned = [NodeAffinitySchedulingStrategy(node_id=node["NodeID"], soft=False) for node in nodes]
+    asked = [
+        ask(num_cpus=0, scheduling_strategy=one, max_retries=0).remote(model, dict(runtime.launch.env))
+        for one in pinned
+    ]
+    answered, _ = ray.wait(asked, num_returns=len(asked), timeout=_LOOK_S)
+    shares = {}
+    for node, reference in zip(nodes, asked, strict=True):
+        shares[node["NodeID"]] = 0.0
+        if reference in answered:
+            with suppress(
+                ray.exceptions.RayError
+            ):  # lost meanwhile, or without this version of dsabench: booters say it
+                shares[node["NodeID"]] = ray.get(reference)
+    ordered = by_share(nodes, shares)
+    if ordered != nodes:
+        first = ordered[0]
+        say(
+            f"node {first['NodeManagerAddress']} has {shares[first['NodeID']]:.0%} of {runtime.model} in memory: it is the first"
+        )
+    return ordered
+
+
+def by_share(nodes: Sequence[dict[str, Any]], shares: Mapping[str, float]) -> list[dict[str, Any]]:
+    """Descending, by tenths."""
+    return sorted(nodes, key=lambda node: -int(shares[node["NodeID"]] / _NEAR))
+
+
+def _share_of(model: str, env: Mapping[str, str]) -> float:
+    return share_in_memory(weight_files(model, {**os.environ, **env}))
+
+
 def is_kind(kind: str, hardware: str) -> bool:
     """Whether Ray's name of an accelerator (`H200`, `AMD-Instinct-MI300X-OAM`) is that of this hardware (`h200`, `mi300x`)."""
     return f"-{hardware}-" in f"-{kind.lower()}-"
@@ -329,6 +380,7 @@ async def _found(
     if (note := note_on_prefix(config.runtime)) is not None:
         observer.note(note)
     nodes = nodes_for(ray, config.runtime.hardware, labels, observer.note)
+    nodes = await asyncio.to_thread(nearest_first, ray, nodes, config.runtime, observer.note)
     made = [] if needs.apart else _machines(ray, config, nodes, needs.gpus)
     if not made and len(needs.machines) > 1:
         made = await _spread(ray, config, nodes, needs.machines, observer)

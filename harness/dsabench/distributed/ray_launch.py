@@ -11,6 +11,7 @@ from dsabench.distributed.ray_cluster import (
     SILENT_S,
     RayCluster,
     connect,
+    nearest_first,
     nodes_for,
     require_listener,
     reserved,
@@ -30,12 +31,12 @@ def on_nodes(config: RuntimeConfig, cluster: RayCluster, say: Callable[[str], No
         InputError: Ray is not installed, the cluster does not answer, or has no such nodes.
 
     """
-    if cluster.address is not None:
-        run_loop(require_listener(cluster.address))
+    run_loop(require_listener(cluster.address))
     ray = connect(cluster.address)
     try:
         gpus = machines_of(config.spec({}), make_runtime(config).gpus)
-        nodes = next(sets_of_nodes(nodes_for(ray, config.hardware, cluster.labels, say), gpus), None)
+        found = nearest_first(ray, nodes_for(ray, config.hardware, cluster.labels, say), config, say)
+        nodes = next(sets_of_nodes(found, gpus), None)
         if nodes is None:
             raise too_small(gpus, cluster.labels)
         group, placement = reserved(ray, nodes, gpus, ray.util.get_node_ip_address())

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from dsabench.errors import one_line
+from dsabench.machine.model_files import hub_cache, in_hub_cache
 from dsabench.model.environment import Hardware
 from dsabench.model.value import Value
 
@@ -148,15 +149,9 @@ class ModelWeights:
     gib: float | None
     """Least size; None if the model is unknown."""
 
-    def cache(self) -> Path:
-        """The hub's cache folder, found as its client finds it."""
-        home = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
-        return Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub")
-
     def is_here(self) -> bool:
         """Whether the folder, or a snapshot in the cache, exists."""
-        snapshots = self.cache() / f"models--{self.model.replace('/', '--')}" / "snapshots"
-        return Path(self.model).is_dir() or any(snapshots.glob("*/config.json"))
+        return Path(self.model).is_dir() or bool(in_hub_cache(self.model, "config.json"))
 
 
 def check_disk(results: Path, weights: ModelWeights | None) -> list[Finding]:
@@ -169,7 +164,7 @@ def check_disk(results: Path, weights: ModelWeights | None) -> list[Finding]:
     if weights.gib is None:
         fix = f"ls {weights.model}/config.json"
         return [*found, warning("model", f"{weights.model} is neither a folder here nor a known model", fix)]
-    return [*found, _space("model", weights.cache(), weights.gib, f"{weights.model}, which is not here yet")]
+    return [*found, _space("model", hub_cache(), weights.gib, f"{weights.model}, which is not here yet")]
 
 
 def _space(check: str, place: Path, needed_gib: float, what: str) -> Finding:

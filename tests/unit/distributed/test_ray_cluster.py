@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from dsabench.config.specs import RuntimeConfig
 from dsabench.distributed import ray_cluster
 from dsabench.distributed.booter import Message
 from dsabench.distributed.ray_cluster import RayMachine, left_out
@@ -171,6 +172,14 @@ def test_what_does_not_go_is_one_line(tmp_path: Path, words: list[str], line: st
     assert not (tmp_path / "r").exists()
 
 
+def test_a_silent_address_of_the_environment_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "study.yaml").write_text(GRID)
+    words = ["--results", str(tmp_path / "r"), "--executor", "ray"]
+    done = dsabench("sweep", tmp_path / "study.yaml", *words, RAY_ADDRESS="127.0.0.1:1")
+    assert done.returncode == 2
+    assert "RAY_ADDRESS=127.0.0.1:1: nothing answers there" in done.stderr
+
+
 @SLOW
 def test_only_nodes_with_the_label_measure(tmp_path: Path, cluster: object) -> None:
     cluster.add_node(num_cpus=1, labels={"rack": "b"})  # type: ignore[attr-defined]
@@ -229,6 +238,37 @@ class TestNodesFor:
     def test_names_of_ray(self, kind: str, hardware: str) -> None:
         assert ray_cluster.is_kind(kind, hardware)
         assert not ray_cluster.is_kind(kind, hardware[:-1])
+
+
+def test_nodes_that_have_the_model_in_memory_come_first() -> None:
+    nodes = [{"NodeID": name} for name in ("here", "b", "c", "d")]
+    shares = {"here": 0.04, "b": 0.0, "c": 0.97, "d": 0.91}
+    ordered = ray_cluster.by_share(nodes, shares)
+    assert [node["NodeID"] for node in ordered] == ["c", "d", "here", "b"]
+    assert ray_cluster.by_share(nodes, dict.fromkeys(shares, 0.99)) == nodes
+
+
+@SLOW
+def test_each_node_is_asked_what_it_has_in_memory(
+    tmp_path: Path, cluster: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nodes of one machine have the same, so what a node would say is laid down by where it is asked."""
+    ray = ray_cluster.connect(cluster.address)  # type: ignore[attr-defined]
+    far = cluster.add_node(num_cpus=1)  # type: ignore[attr-defined]
+    nodes = ray_cluster.alive(ray)
+    assert len(nodes) == 2
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(bytes(1 << 20))
+    config = RuntimeConfig(kind="sglang", model=str(tmp_path))
+    told: list[str] = []
+    assert ray_cluster.nearest_first(ray, nodes, config, told.append) == nodes
+    assert told == []
+    name = far.node_id
+    monkeypatch.setattr(ray_cluster, "_share_of", lambda *_: float(ray.get_runtime_context().get_node_id() == name))
+    ordered = ray_cluster.nearest_first(ray, nodes, config, told.append)
+    assert [node["NodeID"] for node in ordered] == [name, *(one["NodeID"] for one in nodes if one["NodeID"] != name)]
+    dummy = config.model_copy(update={"base": {"load_format": "dummy"}})
+    assert ray_cluster.nearest_first(ray, nodes, dummy, told.append) == nodes
 
 
 def test_only_machines_alike_measure() -> None:

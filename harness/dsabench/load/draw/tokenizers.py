@@ -6,13 +6,13 @@ A tokenizer.json goes through the `tokenizers` library, a chat template through 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self
 
 from dsabench.errors import InputError
+from dsabench.machine.model_files import in_hub_cache
 
 if TYPE_CHECKING:
     import tokenizers
@@ -291,9 +291,6 @@ def load_tokenizer(name: str) -> Tokenizer:
 
 def _in_hub_cache(name: str) -> Path | None:
     """Where huggingface_hub keeps what was downloaded: models--ORG--NAME/snapshots/REVISION; the newest."""
-    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
-    cache = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
     if name.startswith(("/", ".")) or name.count("/") > 1:
         return None
-    found = (cache / f"models--{name.replace('/', '--')}").glob("snapshots/*/tokenizer.json")
-    return max(found, key=lambda file: file.stat().st_mtime, default=None)
+    return next(reversed(in_hub_cache(name, "tokenizer.json")), None)
