@@ -323,9 +323,8 @@ def sustained(points: Sequence[KernelMeasurement]) -> None:
             f"{' '.join(map(str, words))}, {seconds:g} s: {median(ratios):.2f} ({_ends(ratios)}) times as long, {high}"
         )
     for (dtype, shape), both in beside.items():
-        first, second = sorted(
-            both, key=lambda m: m.candidate, reverse=True
-        )  # flashmla_sparse before flashmla_kv and fa3
+        # flashmla_sparse before flashmla_kv and fa3
+        first, second = sorted(both, key=lambda m: m.candidate, reverse=True)
         leads[dtype].append((shape, us(second) / us(first), _us(second) / _us(first)))
     for dtype, found in leads.items():
         print(

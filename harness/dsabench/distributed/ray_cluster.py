@@ -22,6 +22,7 @@ from dsabench.machine.model_files import share_in_memory, weight_files
 from dsabench.model.environment import Environment
 from dsabench.model.record import EvalTrial, Record
 from dsabench.results.journal import place_inside, whole_file
+from dsabench.sglang.model_config import local_folder
 from dsabench.study.machines import EvalsOfBoot, Needs
 from dsabench.study.session import PlannedTrial, StudyObserver, TrialSession
 from dsabench.study.trial import record_fault
@@ -36,8 +37,8 @@ SILENT_S = 20.0
 """How long GPUs may be waited for without a word."""
 _LOOK_S = 15.0
 """How long nodes are waited for that are asked what they have in memory; Ray starts a process on each."""
-_NEAR = 0.1
-"""A share of the weights in memory that is worth a word."""
+_TENTH = 0.1
+"""Nodes whose shares of the weights in memory differ by less are alike."""
 _STOP_S = 60.0
 """A server has 20 s from TERM to KILL; then the booter and all that it started are killed."""
 
@@ -239,18 +240,18 @@ async def require_listener(given: str | None) -> None:
     """Raise InputError where nobody listens at the address that is given, or else in RAY_ADDRESS. Ray itself asks a silent one for minutes, and no
     interrupt ends that.
     """
-    address, said_by = (
-        (given, "--ray-address ") if given is not None else (os.environ.get("RAY_ADDRESS", ""), "RAY_ADDRESS=")
-    )
-    if given is None and ":" not in address:  # none, or one of Ray's words: auto, local
-        return
+    address, named = given, "--ray-address "
+    if address is None:
+        address, named = os.environ.get("RAY_ADDRESS", ""), "RAY_ADDRESS="
+        if ":" not in address:  # none, or one of Ray's words: auto, local
+            return
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
         async with asyncio.timeout(_ANSWER_S):
             _, writer = await asyncio.open_connection(host, int(port))
             writer.close()
     except (OSError, ValueError, TimeoutError) as error:
-        raise InputError(f"{said_by}{address}: nothing answers there; give HOST:PORT of the cluster's head") from error
+        raise InputError(f"{named}{address}: nothing answers there; give HOST:PORT of the cluster's head") from error
 
 
 def connect(address: str | None) -> Any:
@@ -322,34 +323,28 @@ def nearest_first(
 
     if len(nodes) < 2 or runtime.base.get("load_format") == "dummy" or runtime.kind != "sglang":
         return nodes
-    model = str(Path(runtime.model).absolute()) if Path(runtime.model).is_dir() else runtime.model
-    ask = ray.remote(_share_of).options
-    pinned = [NodeAffinitySchedulingStrategy(node_id=node["NodeID"], soft=False) for node in nodes]
-    asked = [
-        ask(num_cpus=0, scheduling_strategy=one, max_retries=0).remote(model, dict(runtime.launch.env))
-        for one in pinned
-    ]
-    answered, _ = ray.wait(asked, num_returns=len(asked), timeout=_LOOK_S)
-    shares = {}
-    for node, reference in zip(nodes, asked, strict=True):
-        shares[node["NodeID"]] = 0.0
-        if reference in answered:
-            with suppress(
-                ray.exceptions.RayError
-            ):  # lost meanwhile, or without this version of dsabench: booters say it
-                shares[node["NodeID"]] = ray.get(reference)
+    model = str(local_folder(runtime.model) or runtime.model)
+    ask = ray.remote(num_cpus=0, max_retries=0)(_share_of).options
+    asked = {}
+    for node in nodes:
+        there = NodeAffinitySchedulingStrategy(node_id=node["NodeID"], soft=False)
+        asked[node["NodeID"]] = ask(scheduling_strategy=there).remote(model, dict(runtime.launch.env))
+    answered, _ = ray.wait(list(asked.values()), num_returns=len(asked), timeout=_LOOK_S)
+    shares = dict.fromkeys(asked, 0.0)
+    for name, answer in asked.items():
+        with suppress(ray.exceptions.RayError):  # lost meanwhile, or without this version of dsabench: booters say it
+            if answer in answered:
+                shares[name] = ray.get(answer)
     ordered = by_share(nodes, shares)
     if ordered != nodes:
-        first = ordered[0]
-        say(
-            f"node {first['NodeManagerAddress']} has {shares[first['NodeID']]:.0%} of {runtime.model} in memory: it is the first"
-        )
+        first, share = ordered[0]["NodeManagerAddress"], shares[ordered[0]["NodeID"]]
+        say(f"node {first} has {share:.0%} of {runtime.model} in memory: it comes first")
     return ordered
 
 
 def by_share(nodes: Sequence[dict[str, Any]], shares: Mapping[str, float]) -> list[dict[str, Any]]:
     """Descending, by tenths."""
-    return sorted(nodes, key=lambda node: -int(shares[node["NodeID"]] / _NEAR))
+    return sorted(nodes, key=lambda node: -int(shares[node["NodeID"]] / _TENTH))
 
 
 def _share_of(model: str, env: Mapping[str, str]) -> float:

@@ -18,7 +18,9 @@ def hub_cache(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def in_hub_cache(model: str, pattern: str, environ: Mapping[str, str] = os.environ) -> list[Path]:
-    """Files of the snapshots of a repository, `ORG/NAME`, that were downloaded; the oldest first."""
+    """Files of the snapshots of a repository that were downloaded; the oldest first. What is no `ORG/NAME` or `NAME` has none."""
+    if model.startswith(("/", ".", "~")) or model.count("/") > 1:
+        return []
     found = (hub_cache(environ) / f"models--{model.replace('/', '--')}" / "snapshots").glob(f"*/{pattern}")
     return sorted(found, key=lambda file: file.stat().st_mtime)
 

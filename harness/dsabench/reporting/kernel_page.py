@@ -60,9 +60,12 @@ _SHARES = (
     "lowest",
     "× floor",
     "largest error",
+    "back to back",
 )
-_POINTS = ("shape", "candidate", "median µs", "MAD", "n", "TB/s", "TFLOP/s", "× floor", "error", "status")
-_SUSTAINED = ("back to back µs", "MHz", "W", "held down by")
+_POINTS = ("shape", "candidate", "median µs", "MAD", "n", "TB/s", "TFLOP/s", "× floor", "error", "status",
+           "back to back µs", "MHz", "W", "held down by")  # fmt: skip
+_SUSTAINED = ("back to back", "back to back µs", "MHz", "W", "held down by")
+"""Columns that are left out where no row has a word in them: few runs measure it."""
 
 
 def write_page(measurements: Sequence[KernelMeasurement], folder: Path, home: str | None = None) -> Path:
@@ -141,13 +144,10 @@ def _section(group: Group, members: Sequence[KernelMeasurement]) -> str:
     title = ", ".join(group)
     cells = [cell for shape in _by_shape(members) if (cell := _cell(shape))]
     ordered = sorted(members, key=lambda m: (natural(m.shape_id), m.median_us or float("inf")))
-    if any(m.sustained_us is not None for m in members):
-        points = _table((*_POINTS, *_SUSTAINED), [[*_row(m), *_sustained(m)] for m in ordered])
-    else:
-        points = _table(_POINTS, [_row(m) for m in ordered])
+    points = _table(_POINTS, [_row(m) for m in ordered])
     return (
         f"<h2 id='{escape(_anchor(group))}'>{escape(title)}</h2>{_does(group, members)}{heat_tables(cells) if cells else ''}"
-        f"{_shares(members)}{_without_time(members)}"
+        f"{_table(_SHARES, [_share_row(share) for share in shares(members)])}{_without_time(members)}"
         f"<details><summary>{len(members):,} points</summary>{points}</details>"
     )
 
@@ -174,16 +174,11 @@ def _without_time(members: Sequence[KernelMeasurement]) -> str:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    filled = [number for number, word in enumerate(head) if word not in _SUSTAINED or any(row[number] for row in rows)]
+    head, rows = [head[number] for number in filled], [[row[number] for number in filled] for row in rows]
     first = "".join(f"<th>{escape(word)}" for word in head)
     rest = "".join("<tr>" + "".join(f"<td>{escape(word)}" for word in row) for row in rows)
     return f"<div class=wide><table><tr>{first}{rest}</table></div>"
-
-
-def _shares(members: Sequence[KernelMeasurement]) -> str:
-    found = shares(members)
-    if all(share.sustained is None for share in found):
-        return _table(_SHARES, [_share_row(share) for share in found])
-    return _table((*_SHARES, "back to back"), [[*_share_row(share), _longer(share)] for share in found])
 
 
 def _longer(share: Share) -> str:
@@ -194,14 +189,8 @@ def _longer(share: Share) -> str:
 def _share_row(share: Share) -> list[str]:
     beside = [str(share.fastest), str(share.not_apart), f"{share.of_fastest:.2f}", f"{share.lowest:.2f}"]
     compared = beside if share.compared else ["–"] * len(beside)  # nothing else was timed
-    return [
-        share.rank,
-        share.candidate,
-        str(share.shapes),
-        *compared,
-        f"{share.times_floor:,.1f}",
-        _error(share.error),
-    ]
+    floor, error = f"{share.times_floor:,.1f}", _error(share.error)
+    return [share.rank, share.candidate, str(share.shapes), *compared, floor, error, _longer(share)]
 
 
 def _row(m: KernelMeasurement) -> list[str]:
@@ -209,7 +198,7 @@ def _row(m: KernelMeasurement) -> list[str]:
     figures = [f"{number:.1f}" if number is not None else "" for number in (m.median_us, m.mad_us)]
     said = m.status if m.reason is None else f"{m.status}: {m.reason}"
     words = [m.shape_id, m.candidate, *figures, "" if m.n is None else str(m.n), *_rates(m)]
-    return [*words, "" if ratio is None else f"{ratio:,.1f}", _errors(m), said]
+    return [*words, "" if ratio is None else f"{ratio:,.1f}", _errors(m), said, *_sustained(m)]
 
 
 def _sustained(m: KernelMeasurement) -> list[str]:

@@ -22,20 +22,24 @@ def blocking_for(heads: int) -> Blocking:
     return Blocking(heads=16 if heads <= 16 else 32, rows=32, warps=4 if heads <= 16 else 8, stages=3)
 
 
-_WORTH_JOINING = 1.1
-"""A cut into more parts has to be so much faster by its rounds alone. With 256 sequences of 128 heads 16 parts save 1.5 % of the
-rounds, and their 2 GB of unjoined results made a step take 2.1 (fp8) to 2.4 times (bf16) as long (results/h200/rank-kernels)."""
+_JOINED = 0.02
+"""What joining one part of one head costs, in rows that a program of 64 heads goes through: 4 KiB are written and read again at 2.8 TB/s, 1.5 ns, and
+a row takes 70 ns (bf16) to 90 (fp8) on an H200. So 256 sequences of 128 heads take 1.30 ms in 16 parts, 0.57 in one; 1.33 and 0.56 were measured
+(results/h200/rank-kernels)."""
 
 
 def parts_for(tokens: int, heads: int, k: int, processors: int) -> int:
-    """Parts of a selection, so that the processors are busy for about the shortest time; none shorter than 128 rows.
+    """Parts of a selection, so that the processors are busy for the shortest time, the join with it; none shorter than 128 rows.
 
-    The time is that of the rounds in which programs run, each as long as one part. Of those within a tenth of the shortest the
-    fewest parts, as the rest has to be joined. One program fills a processor where blocks have 64 heads, two where they are smaller.
+    The time is that of the rounds in which programs run, each as long as one part; of equals the fewest parts. One program fills a
+    processor where blocks have 64 heads, two where they are smaller.
     """
     cut = blocking_for(heads)
     programs = tokens * -(-heads // cut.heads)
     places = processors if cut.heads == 64 else 2 * processors
-    choices = [parts for parts in (1, 2, 4, 8, 16) if parts == 1 or k // parts >= 128]
-    rounds = {parts: -(-programs * parts // places) / parts for parts in choices}
-    return next(parts for parts in choices if rounds[parts] <= _WORTH_JOINING * min(rounds.values()))
+
+    def rows(parts: int) -> float:
+        joined = _JOINED * tokens * heads * parts if parts > 1 else 0.0
+        return -(-programs * parts // places) * k / parts + joined
+
+    return min((parts for parts in (1, 2, 4, 8, 16) if parts == 1 or k // parts >= 128), key=rows)

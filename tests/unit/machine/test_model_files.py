@@ -43,6 +43,12 @@ def test_what_is_not_here_is_not_in_memory(tmp_path: Path) -> None:
     assert weight_files("org/name", {"HF_HOME": str(tmp_path)}) == []
 
 
+@pytest.mark.parametrize("path", ["/a" * 150, "./name", "~/name", "../org/name"])
+def test_a_path_is_no_repository(tmp_path: Path, path: str) -> None:
+    """Its name as a folder of the cache could be longer than a file system takes."""
+    assert in_hub_cache(path, "tokenizer.json", {"HF_HOME": str(tmp_path)}) == []
+
+
 def test_weights_are_those_of_a_folder_or_of_the_newest_snapshot(tmp_path: Path) -> None:
     cache = tmp_path / "hub" / "models--org--name" / "snapshots"
     for age, revision in ((2, "old"), (1, "new")):

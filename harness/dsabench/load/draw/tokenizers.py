@@ -277,20 +277,13 @@ def load_tokenizer(name: str) -> Tokenizer:
     path = Path(name).expanduser()
     file = path / "tokenizer.json" if path.is_dir() else path
     if not file.is_file():
-        kept = _in_hub_cache(name)
-        if kept is None:
+        kept = in_hub_cache(name, "tokenizer.json")
+        if not kept:
             raise InputError(
                 f"tokenizer {name}: no such file or folder with tokenizer.json, nor in the hub's local cache (give a"
                 " path, `bytes` for the reference runtime, or --tokenize-prompt with --vocab-size, which needs none)"
             )
-        file = kept
+        file = kept[-1]
     from dsabench.load.draw.tokenizers import HuggingFaceTokenizer  # noqa: PLC0415 - only here is the library needed
 
     return HuggingFaceTokenizer.load(file)
-
-
-def _in_hub_cache(name: str) -> Path | None:
-    """Where huggingface_hub keeps what was downloaded: models--ORG--NAME/snapshots/REVISION; the newest."""
-    if name.startswith(("/", ".")) or name.count("/") > 1:
-        return None
-    return next(reversed(in_hub_cache(name, "tokenizer.json")), None)
