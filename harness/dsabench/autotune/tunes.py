@@ -66,7 +66,7 @@ def run_tune(job: Job, stage: StageName, tune: Tune, winner: RuntimeSpec | None)
     if isinstance(tune, HisparseTune):
         table, says = hisparse_table(study.config, result, command)
     elif isinstance(tune, MtpTune):
-        table, _, _, says = mtp_table(study.config, result, tune.accept_rate, command)
+        table, _, _, says = mtp_table(study.config, result, study.folder, tune.accept_rate, command)
     else:
         proposal = propose(study.config, result, command)
         table, says = proposal.table, f"{proposal.standing}: {proposal.reason}"

@@ -184,7 +184,8 @@ def mtp(options: MtpOptions) -> int:
     from dsabench.tuners.mtp import ACCEPT_RATE, plan_mtp, table_of
 
     def judge(study: Study, result: StudyResult) -> _Tuned:
-        table, costs, slots, standing = table_of(study.config, result, options.accept_rate, options.study_command())
+        command = options.study_command()
+        table, costs, slots, standing = table_of(study.config, result, study.folder, options.accept_rate, command)
         facts = {"costs": [asdict(one) for one in costs], "schedule": [asdict(one) for one in slots]}
         return _Tuned(standing, table, facts, lambda: _print_steps(costs, slots))
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
+
+import numpy as np
 
 from dsabench.config.runtime_kinds import has_random_weights
 from dsabench.config.specs import StudyConfig
@@ -12,10 +15,12 @@ from dsabench.errors import InputError
 from dsabench.model.dataset import DATASETS
 from dsabench.model.record import Measured, Record, Trial
 from dsabench.model.runtime import SIMULATED
+from dsabench.model.sample import RequestSample
 from dsabench.model.study import ImpliedKnobs
 from dsabench.model.study_result import StudyResult
 from dsabench.model.tuned_table import StepsRule, TunedTable
 from dsabench.model.value import KnobValue
+from dsabench.results.samples import read_samples
 from dsabench.sglang.model_config import full_widths
 from dsabench.tuners.of_sweep import TunePlan, table_of_sweep, why_not_better, why_unfinished
 from dsabench.tuners.target import target_of
@@ -102,7 +107,7 @@ class StepCost:
     steps: int
     """0 is without drafts."""
     step_ms: float
-    """Of a decode step, drafts and verification; median over boots."""
+    """Of a decode step, drafts and verification, between which nobody's prompt is read; median over boots."""
     cost: float
     """The same over that of a step without drafts."""
     accepted: float
@@ -112,8 +117,13 @@ class StepCost:
     """Whether the prompts are text, so that `accepted` is that of use."""
 
 
-def step_costs(records: Sequence[Record]) -> list[StepCost]:
-    """By batch size, then by steps. A workload without a measured baseline is left out."""
+def step_costs(records: Sequence[Record], folder: Path) -> list[StepCost]:
+    """By batch size, then by steps. A workload without a measured baseline is left out.
+
+    Raises:
+        InputError: the folder lacks the samples of a record.
+
+    """
     found: dict[tuple[int, str, int], list[tuple[float, float]]] = {}
     written: dict[str, bool] = {}
     for record in records:
@@ -121,12 +131,14 @@ def step_costs(records: Sequence[Record]) -> list[StepCost]:
         if not isinstance(trial, Trial) or not isinstance(outcome, Measured):
             continue
         load, steps = trial.workload, _steps_of(trial.runtime.knobs)
-        tpot, length = outcome.metrics.get("tpot_ms.mean"), outcome.metrics.get("accept_length.weighted")
-        if tpot is not None and (length is not None or not steps):
+        length = outcome.metrics.get("accept_length.weighted")
+        if outcome.samples is not None and (length is not None or not steps):
             tokens = length.value if length is not None and steps else 1.0
-            key = (load.max_concurrency or load.num_prompts, load.name, steps)
-            found.setdefault(key, []).append((tpot.value * tokens, tokens))
-            written[load.name] = DATASETS[load.dataset].is_written
+            step_ms = _step_ms(read_samples(folder / outcome.samples), tokens)
+            if step_ms is not None:
+                key = (load.max_concurrency or load.num_prompts, load.name, steps)
+                found.setdefault(key, []).append((step_ms, tokens))
+                written[load.name] = DATASETS[load.dataset].is_written
     costs = []
     for (batch, name, steps), values in sorted(found.items()):
         base = found.get((batch, name, 0))
@@ -135,6 +147,17 @@ def step_costs(records: Sequence[Record]) -> list[StepCost]:
             accepted = median(tokens for _, tokens in values)
             costs.append(StepCost(name, batch, steps, step_ms, step_ms / without, accepted, len(values), written[name]))
     return costs
+
+
+def _step_ms(samples: Sequence[RequestSample], tokens: float) -> float | None:
+    """Time of a step with so many tokens, from the median distance of a request's frames. The mean would have the prefill of other requests
+    in it, of which each step has more the fewer steps a request takes.
+    """
+    gaps_s = np.concatenate([np.diff(sample.frames.at_s) for sample in samples])
+    counts = np.concatenate([sample.frames.tokens[1:] for sample in samples])
+    if not counts.any():
+        return None
+    return float(1e3 * np.median(gaps_s) * tokens / counts.mean())  # a frame may hold several steps (`stream_interval`)
 
 
 def _steps_of(knobs: Mapping[str, KnobValue]) -> int:
@@ -176,14 +199,23 @@ def slots_of(costs: Sequence[StepCost], rate: float) -> list[Slot]:
 
 
 def table_of(
-    config: StudyConfig, result: StudyResult, rate: float | None, command: str
+    config: StudyConfig, result: StudyResult, folder: Path, rate: float | None, command: str
 ) -> tuple[TunedTable | None, list[StepCost], list[Slot], str]:
     """The schedule by batch size, what it rests on, and one line on where it stands.
 
-    `rate` is the accept rate of text; None takes the measured one, which random tokens, random weights and a pinned accept length do
-    not have.
+    Args:
+        config: of the study.
+        result: what it came to.
+        folder: of its journal and samples.
+        rate: the accept rate of text; None takes the measured one, which random tokens, random weights and a pinned accept length do
+            not have.
+        command: that measures it again.
+
+    Raises:
+        InputError: the folder lacks the samples of a record.
+
     """
-    costs = step_costs(result.records)
+    costs = step_costs(result.records, folder)
     labels = {label for record in result.records for label in record.labels}
     measured = [record for record in result.records if isinstance(record.outcome, Measured)]
     is_random = any(has_random_weights(record.trial.runtime, record.resolved) for record in measured)
