@@ -21,7 +21,7 @@ class SweepOptions(StartOptions, StudyOptions):
     """The options of `sweep`: of a config, or of a model and a goal in its place."""
 
     decides: ClassVar[tuple[str, ...]] = (
-        *(*StudyOptions.decides, "ablate", "proposer", "seed"),
+        *(*StudyOptions.decides, "ablate", "proposer", "seed", "no_first"),
         *(field.name for field in fields(StartOptions)),
     )
 
@@ -42,10 +42,14 @@ class SweepOptions(StartOptions, StudyOptions):
         typer.Option(help="Strategy that chooses settings: gp, tpe, nsga2, grid, random or coordinate."),
     ] = None
     seed: Annotated[int | None, typer.Option(min=0, help="Of the strategy.")] = None
+    no_first: Annotated[
+        bool, typer.Option("--no-first", help="Leave the config's `first` out: the strategy chooses by itself.")
+    ] = False
 
     def limits(self) -> dict[str, Any]:
         """Those of every study, whether the winner is taken apart, and the strategy."""
-        return {**super().limits(), "ablate": self.ablate, "proposer": self.proposer, "seed": self.seed}
+        strategy = {"proposer": self.proposer, "seed": self.seed, "first": not self.no_first}
+        return {**super().limits(), "ablate": self.ablate, **strategy}
 
     def study(self, config: StudyConfig | None = None) -> Study:
         """The study of the config, or of one that is made for the model and written beside its journal.

@@ -91,6 +91,7 @@ class Study:
         ablate: bool = False,
         proposer: str | None = None,
         seed: int | None = None,
+        first: bool = True,
         launch_env: Sequence[str] = (),
         launch_args: Sequence[str] = (),
         shared_in: str | None = None,
@@ -110,6 +111,7 @@ class Study:
             ablate: also boot the winner without each of its changes, as `budget.ablate` does.
             proposer: replaces the kind of the config's proposer.
             seed: replaces its seed.
+            first: False leaves the config's `first` out: the proposer chooses every setting but the default.
             launch_env: NAME=VALUE pairs that are added to `runtime.launch.env`.
             launch_args: NAME=VALUE pairs that are added to `runtime.base.args`.
             shared_in: URL of the PostgreSQL database through which several machines measure it.
@@ -119,6 +121,8 @@ class Study:
 
         """
         loaded = config if isinstance(config, StudyConfig) else load_study(config)
+        if not first:
+            loaded = loaded.model_copy(update={"first": (), "memory": None})
         given = {"max_trials": max_trials, "max_boots": max_boots, "time_s": time_s, "confirm_boots": confirm_boots}
         given |= {"gpu_hours": gpu_hours, "ablate": ablate or None}
         limited = _with_limits(loaded, {name: value for name, value in given.items() if value is not None})

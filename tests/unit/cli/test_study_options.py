@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dsabench.cli.options import StudyOptions
+from dsabench.cli.sweep import SweepOptions
 from dsabench.cli.tune import HisparseOptions
 from dsabench.errors import InputError
 from dsabench.study.study import Study
@@ -41,3 +42,12 @@ def test_more_boots_of_the_confirmation_take_none_from_the_search(tmp_path) -> N
     with pytest.raises(InputError, match="the confirmation takes 10"):
         Study.from_config(config, confirm_boots=5, max_boots=10)
     assert StudyOptions("c.yaml", confirm_boots=12).resume_command() == "dsabench sweep c.yaml --confirm-boots 12"
+
+
+def test_the_strategy_chooses_by_itself_without_first(tmp_path) -> None:
+    text = STUDY + "first: [{chunked_prefill_size: 128}]\n"
+    config = load_study(tmp_path, text)
+    assert Study.from_config(config).config.first
+    given = SweepOptions(config=str(tmp_path / "study.yaml"), no_first=True)
+    assert given.study(config).config.first == ()
+    assert given.study_command().endswith("study.yaml --no-first")
