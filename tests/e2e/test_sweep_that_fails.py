@@ -58,6 +58,17 @@ def test_without_a_confirmation_the_rest_is_measured_whatever_the_default_does(t
     assert len({record.trial.runtime.id for record in records}) == 2
 
 
+def test_a_copy_has_what_failed_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["sweep", doomed(tmp_path), "--results", str(tmp_path / "r"), "--max-boots", "5"]
+    assert run([*words, "--copy-to", "nowhere://copy"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert not (tmp_path / "r").exists(), "refused before anything is started"
+    assert run([*words, "--copy-to", f"file://{tmp_path}/copy"]) == 3
+    journal = (tmp_path / "r/journal.jsonl").read_bytes()
+    assert journal
+    assert (tmp_path / "copy/journal.jsonl").read_bytes() == journal
+
+
 LIMITED = """
 import os, resource, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)

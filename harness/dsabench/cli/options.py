@@ -8,7 +8,7 @@ import math
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, get_type_hints
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dsabench.config.specs import StudyConfig
     from dsabench.distributed.ray_cluster import RayCluster
     from dsabench.model.study_result import StudyResult
+    from dsabench.study.session import StudyObserver
     from dsabench.study.starter import FirstStudy
     from dsabench.study.study import Study
 
@@ -182,6 +183,12 @@ class StudyOptions:
             help="Measure together with other machines that run this with the same --optuna-storage (PostgreSQL).",
         ),
     ] = False
+    copy_to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Keep a copy of the records and samples at an fsspec path: s3://bucket/study, sftp:// …"
+        ),
+    ] = None
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout; progress on stderr.")] = False
 
     def study(self, config: StudyConfig | None = None) -> Study:
@@ -331,9 +338,18 @@ def run_study(options: StudyOptions, study: Study) -> StudyResult:
         begun = len(journal.read().records) > before
         return options.resume_command() + (" --again" if options.again and not begun else "")
 
-    with resume_hint(command):
+    with resume_hint(command), _copied(study.folder, options.copy_to, progress):
         cluster = options.cluster()
         return study.run(progress) if cluster is None else study.run_on(cluster, progress)
+
+
+def _copied(folder: Path, url: str | None, progress: StudyObserver) -> AbstractContextManager[None]:
+    """A copy of the folder that is kept while the context is open; nothing without a place for it."""
+    if url is None:
+        return nullcontext()
+    from dsabench.results.remote import kept_copy
+
+    return kept_copy(folder, url, progress.note)
 
 
 def go_on(options: StudyOptions, result: StudyResult) -> str | None:

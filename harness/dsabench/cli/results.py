@@ -1,4 +1,4 @@
-"""`dsabench results list|show|plot|query|export|merge`."""
+"""`dsabench results list|show|plot|query|export|merge|copy`."""
 
 from __future__ import annotations
 
@@ -110,7 +110,10 @@ def export(
 
 @app.command("merge")
 def merge(
-    sources: Annotated[list[Path], typer.Argument(help="Folders of results, or journals.", show_default=False)],
+    sources: Annotated[
+        list[str],
+        typer.Argument(help="Folders of results, journals, or fsspec paths: s3://bucket/study.", show_default=False),
+    ],
     into: Annotated[Path, typer.Option(help="Folder that gets their records; it may have some already.")],
     json_: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
@@ -118,3 +121,14 @@ def merge(
     from dsabench.cli.show_results import merge_results
 
     merge_results(sources, into, as_json=json_)
+
+
+@app.command("copy")
+def copy(
+    results: Annotated[Path, typer.Argument(help="A folder of results.", show_default=False)],
+    to: Annotated[str, typer.Option(metavar="URL", help="An fsspec path: s3://bucket/study, gs://, sftp:// …")],
+) -> None:
+    """Copy a journal and its samples to object storage or another machine. A second time sends what is new."""
+    from dsabench.cli.show_results import copy_results
+
+    copy_results(results, to)

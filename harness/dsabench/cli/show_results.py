@@ -229,7 +229,7 @@ def plot_samples(what: str, output: Path, results: Path) -> None:
     print(written)
 
 
-def merge_results(sources: Sequence[Path], into: Path, *, as_json: bool) -> None:
+def merge_results(sources: Sequence[str], into: Path, *, as_json: bool) -> None:
     """Merge, and say what was added."""
     from dsabench.results.merge import merge_journals
 
@@ -243,3 +243,14 @@ def merge_results(sources: Sequence[Path], into: Path, *, as_json: bool) -> None
     print(
         f"{into}: {show_count(merged.added, 'record')} added, {merged.known} there already; samples of {merged.samples} copied{lost}"
     )
+
+
+def copy_results(folder: Path, url: str) -> None:
+    """Copy, and say what was sent."""
+    from dsabench.results.journal import FILE_NAME
+    from dsabench.results.remote import RemoteCopy
+
+    if not (folder / FILE_NAME).is_file():
+        raise InputError(f"{folder}: no journal there ({FILE_NAME})")
+    sent = RemoteCopy(folder, url).update()
+    print(f"{url}: {show_count(sent, 'file')} sent" if sent else f"{url}: has everything already")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from functools import cached_property
 from typing import Annotated, Literal, NamedTuple
 
@@ -210,3 +211,8 @@ class Record(Value):
     def key(self) -> RecordKey:
         """(trial id, environment fingerprint, occasion)."""
         return RecordKey(self.id, self.environment.fingerprint, self.occasion)
+
+    @property
+    def measurement(self) -> tuple[str, str, Phase, datetime]:
+        """(trial id, boot, phase, start): the same in every folder that has the record, where its occasion may differ."""
+        return self.id, self.boot, self.phase, self.started_at

@@ -7,14 +7,23 @@ import shutil
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from dsabench.errors import InputError
 from dsabench.model.record import Phase, Record
-from dsabench.results.journal import FILE_NAME, Journal, claim_folder, read_journal, stored_samples, whole_file
+from dsabench.results.journal import (
+    FILE_NAME,
+    Journal,
+    JournalContents,
+    claim_folder,
+    parse_journal,
+    read_journal,
+    stored_samples,
+    whole_file,
+)
+from dsabench.results.remote import RemoteFolder, is_remote
 
-_Measurement = tuple[str, str, Phase, datetime]
 _Series = tuple[str, int, Phase]
 """Study, round and phase: one confirmation or ablation, whose turns are counted from 0."""
 
@@ -34,45 +43,67 @@ class Merged:
     """Damaged lines, which stay behind."""
 
 
-def merge_journals(sources: Sequence[Path], into: Path) -> Merged:
+def merge_journals(sources: Sequence[str | Path], into: Path) -> Merged:
     """Add the records of the sources, one source after the other, with their samples; a second time adds nothing.
 
     A record is known by its trial, its boot and its start. Where another one has its occasion it takes the next free one, and where
     another confirmation has its turns its own follow those, so that pairs stay pairs. The sources stay as they are.
 
     Args:
-        sources: folders of results, or their journals.
+        sources: folders of results, or their journals; also folders at an fsspec path.
         into: folder of results; made if it is not there.
 
     Raises:
         InputError: a source that is no journal, or the target itself, or one that names files outside of its folder.
         BusyError: a run uses the target.
-        StoreError: the target cannot be written; what was added before stays, and the next merge goes on.
+        StoreError: the target cannot be written, or a source not be reached; what was added before stays, and the next merge goes on.
 
     """
-    journals = [_journal_of(source) for source in sources]
-    target = Journal(into)
-    if any(one.resolve() == target.path.resolve() for one in journals):
-        raise InputError(f"{into}: is both a source and the target")
-    read = [read_journal(one) for one in journals]
-    done = Merged(problems=tuple(problem for one in read for problem in one.problems))
-    with claim_folder(into):
-        for place, contents in zip(journals, read, strict=True):
-            done = _merge_one(place.parent, contents.records, target, done)
+    with TemporaryDirectory() as scratch:
+        read = [_source_of(source, Path(scratch) / str(number)) for number, source in enumerate(sources)]
+        target = Journal(into)
+        if any(one.folder.resolve() == into.resolve() for one in read):
+            raise InputError(f"{into}: is both a source and the target")
+        done = Merged(problems=tuple(problem for one in read for problem in one.contents.problems))
+        with claim_folder(into):
+            for one in read:
+                done = _merge_one(one, target, done)
     return done
 
 
-def _journal_of(source: Path) -> Path:
-    path = source / FILE_NAME if source.is_dir() else source
+@dataclass(frozen=True, slots=True)
+class _Source:
+    contents: JournalContents
+    folder: Path
+    """Where its samples are, or are brought to."""
+    remote: RemoteFolder | None = None
+
+    def samples(self, name: str) -> Path | None:
+        """The file of a record's samples; None where the source does not have it."""
+        if self.remote is not None:
+            self.remote.fetch_samples(name, self.folder)
+        return stored_samples(self.folder, name)
+
+
+def _source_of(source: str | Path, scratch: Path) -> _Source:
+    if is_remote(source):
+        remote = RemoteFolder(str(source))
+        data = remote.read(FILE_NAME)
+        if data is None:
+            raise InputError(f"{remote.url}: no journal there ({FILE_NAME})")
+        return _Source(parse_journal(data, Path(f"{remote.url}/{FILE_NAME}")), scratch, remote)
+    given = Path(source)
+    path = given / FILE_NAME if given.is_dir() else given
     if not path.is_file():
-        raise InputError(f"{source}: no journal there ({FILE_NAME})")
-    return path
+        raise InputError(f"{given}: no journal there ({FILE_NAME})")
+    return _Source(read_journal(path), path.parent)
 
 
-def _merge_one(folder: Path, records: Sequence[Record], target: Journal, done: Merged) -> Merged:
+def _merge_one(source: _Source, target: Journal, done: Merged) -> Merged:
+    records = source.contents.records
     there = target.read().records
-    known = {_measurement(record) for record in there}
-    new = [record for record in records if _measurement(record) not in known]
+    known = {record.measurement for record in there}
+    new = [record for record in records if record.measurement not in known]
     done = replace(done, known=done.known + len(records) - len(new))
     taken, moved = defaultdict[tuple[str, str], set[int]](set), set[tuple[str, str]]()
     for record in there:
@@ -89,7 +120,7 @@ def _merge_one(folder: Path, records: Sequence[Record], target: Journal, done: M
         if record.turn is not None:
             changes["turn"] = record.turn + shifts[record.study, record.round, record.phase]
         if record.samples is not None:
-            name = _copy(folder, record.samples, target.path.parent, record.boot)
+            name = _copy(source, record.samples, target.path.parent, record.boot)
             done = replace(
                 done, samples=done.samples + (name is not None), without_samples=done.without_samples + (name is None)
             )
@@ -98,10 +129,6 @@ def _merge_one(folder: Path, records: Sequence[Record], target: Journal, done: M
         target.append(record.model_copy(update=changes))
         done = replace(done, added=done.added + 1)
     return done
-
-
-def _measurement(record: Record) -> _Measurement:
-    return record.id, record.boot, record.phase, record.started_at
 
 
 def _shifts(there: Iterable[Record], new: Sequence[Record]) -> Mapping[_Series, int]:
@@ -122,9 +149,9 @@ def _turns(records: Iterable[Record]) -> dict[_Series, set[tuple[str, int]]]:
     return found
 
 
-def _copy(source: Path, name: str, target: Path, boot: str) -> str | None:
+def _copy(source: _Source, name: str, target: Path, boot: str) -> str | None:
     """Copy a file of samples, packed or not; returns its name there, None where the source does not have it."""
-    given = stored_samples(source, name)
+    given = source.samples(name)
     if given is None:
         return None
     end = given.name.removeprefix(Path(name).name)
