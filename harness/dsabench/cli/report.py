@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -57,9 +56,7 @@ def report(
 
 
 def _build(places: list[Path], out: Path, metric: str | None) -> None:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
+    from dsabench.cli.progress import counting
     from dsabench.cli.show_results import load_records
     from dsabench.reporting.site.build import build_site
     from dsabench.reporting.site.extras import has_only_kernels
@@ -68,13 +65,8 @@ def _build(places: list[Path], out: Path, metric: str | None) -> None:
     found = [one for place, only in zip(places, of_kernels, strict=True) if not only for one in load_records(place)]
     if not found and not any(of_kernels):
         raise InputError(f"{', '.join(map(str, places))}: no record, so there is nothing to report")
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
-        task = progress.add_task("pages", total=None)
-        built = build_site(
-            found, places, out, metric, lambda done, total: progress.update(task, completed=done, total=total)
-        )
+    with counting("pages") as told:
+        built = build_site(found, places, out, metric, told)
     print(f"{built.index}: {built.studies} studies, {built.pages:,} pages", flush=True)
 
 

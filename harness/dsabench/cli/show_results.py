@@ -247,10 +247,12 @@ def merge_results(sources: Sequence[str], into: Path, *, as_json: bool) -> None:
 
 def copy_results(folder: Path, url: str) -> None:
     """Copy, and say what was sent."""
+    from dsabench.cli.progress import counting
     from dsabench.results.journal import FILE_NAME
     from dsabench.results.remote import RemoteCopy
 
     if not (folder / FILE_NAME).is_file():
         raise InputError(f"{folder}: no journal there ({FILE_NAME})")
-    sent = RemoteCopy(folder, url).update()
+    with counting("files") as told:
+        sent = RemoteCopy(folder, url).update(told)
     print(f"{url}: {show_count(sent, 'file')} sent" if sent else f"{url}: has everything already")

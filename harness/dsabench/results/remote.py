@@ -11,10 +11,11 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Final, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from dsabench.errors import InputError, StoreError
+from dsabench.model.record import Record
 from dsabench.results.journal import FILE_NAME, PACKED, Journal, parse_journal, place_inside, stored_samples, whole_file
 
 _Result = TypeVar("_Result")
@@ -49,9 +50,9 @@ class RemoteFolder:
 
     def _open(self) -> None:
         try:
-            from fsspec.core import url_to_fs  # noqa: PLC0415  (an extra)
+            from fsspec.core import url_to_fs  # noqa: PLC0415  (PyTorch brings it)
         except ImportError as error:
-            raise InputError(f"{self.url}: pip install 'dsabench[remote]' (fsspec is missing)") from error
+            raise InputError(f"{self.url}: pip install fsspec") from error
         try:
             self._store, self._root = url_to_fs(self.url, skip_instance_cache=True)
         except (ImportError, ValueError) as error:
@@ -109,6 +110,23 @@ class RemoteFolder:
         except FileNotFoundError:
             return {}
 
+    def size(self, name: str) -> int | None:
+        """Bytes of a file now; None if there is no such one.
+
+        Raises:
+            StoreError: it cannot be asked.
+
+        """
+
+        def ask() -> int:
+            self._store.invalidate_cache()
+            return int(self._store.info(self._at(name))["size"] or 0)
+
+        try:
+            return self._ask(ask)
+        except FileNotFoundError:
+            return None
+
     def read(self, name: str) -> bytes | None:
         """The content of a file; None if there is no such one.
 
@@ -126,7 +144,7 @@ class RemoteFolder:
         except FileNotFoundError:
             return None
 
-    def write(self, name: str, open_source: Callable[[], BinaryIO]) -> None:
+    def write(self, name: str, source: Path | bytes) -> None:
         """Write a file that is there whole or not at all.
 
         Raises:
@@ -137,8 +155,9 @@ class RemoteFolder:
 
         def ask() -> None:
             self._store.makedirs(final.rpartition("/")[0], exist_ok=True)
-            with open_source() as source, self._store.open(final + _PART, "wb") as copy:
-                shutil.copyfileobj(source, copy, _BLOCK)
+            opened = io.BytesIO(source) if isinstance(source, bytes) else source.open("rb")
+            with opened as data, self._store.open(final + _PART, "wb") as copy:
+                shutil.copyfileobj(data, copy, _BLOCK)
             self._store.mv(final + _PART, final)
 
         try:
@@ -186,50 +205,55 @@ class RemoteCopy:
         self._folder = folder
         self._remote.require_bucket()
         self._there = self._remote.sizes()
-        data = self._remote.read(FILE_NAME) if FILE_NAME in self._there else None
-        kept = parse_journal(data or b"", Path(f"{url}/{FILE_NAME}"))
-        own = {record.measurement for record in self._journal.read().records}
-        foreign = sum(record.measurement not in own for record in kept.records)
-        if foreign or kept.problems:
-            has = f"{foreign} records that {folder} lacks" if foreign else f"a damaged journal ({kept.problems[0]})"
-            raise InputError(
-                f"{url}: has {has}: take them first (dsabench results merge {url} --into {folder}), or copy to another path"
-            )
+        self._sent: int | None = None
+        """Bytes of the journal that was sent last, whether or not the store said that it has it."""
+        there = self._remote.read(FILE_NAME) or b""
+        if not self._lines().startswith(there):
+            own = {record.measurement for record in self._journal.read().records}
+            kept = parse_journal(there, Path(f"{url}/{FILE_NAME}"))
+            foreign = sum(record.measurement not in own for record in kept.records) + len(kept.problems)
+            if foreign:
+                raise InputError(
+                    f"{url}: has {foreign} records that {folder} lacks: take them first "
+                    f"(dsabench results merge {url} --into {folder}), or copy to another path"
+                )
 
-    def update(self) -> int:
-        """Send what is new; returns the number of files.
+    def _lines(self) -> bytes:
+        """The whole lines of the journal."""
+        path = self._journal.path
+        data = path.read_bytes() if path.is_file() else b""
+        return data[: data.rfind(b"\n") + 1]
+
+    def update(self, told: Callable[[int, int], None] = lambda _done, _of: None) -> int:
+        """Send what is new; returns the number of files. `told` hears after each how many are done, and of how many.
 
         Raises:
             InputError: the journal cannot be read.
-            StoreError: the store cannot be written. The next call goes on.
+            StoreError: the store cannot be written, or another run writes there. The next call goes on.
 
         """
-        journal = self._journal.path
-        if not journal.is_file():
+        journal, there = self._journal.path, self._there.get(FILE_NAME, 0)
+        if not journal.is_file() or journal.stat().st_size == there or len(lines := self._lines()) == there:
             return 0
-        records = self._journal.read().records
-        if journal.stat().st_size == self._there.get(FILE_NAME):
-            return 0
-        sent = sum(self._send_samples(record.samples) for record in records if record.samples is not None)
-        lines = journal.read_bytes()
-        lines = lines[: lines.rfind(b"\n") + 1]
-        if len(lines) != self._there.get(FILE_NAME):
-            self._remote.write(FILE_NAME, lambda: io.BytesIO(lines))
-            self._there[FILE_NAME] = len(lines)
-            sent += 1
-        return sent
+        samples = dict(filter(None, map(self._unsent, self._journal.read().records)))
+        for number, (name, file) in enumerate(samples.items()):
+            self._remote.write(name, file)
+            self._there[name] = file.stat().st_size
+            told(number + 1, len(samples) + 1)
+        if self._remote.size(FILE_NAME) not in {self._there.get(FILE_NAME), self._sent}:
+            raise StoreError(f"{self._remote.url}: another run writes its journal there: give each a path of its own")
+        self._sent = len(lines)
+        self._remote.write(FILE_NAME, lines)
+        self._there[FILE_NAME] = len(lines)
+        return len(samples) + 1
 
-    def _send_samples(self, name: str) -> bool:
-        file = stored_samples(self._folder, name)
-        if file is None:
-            return False
-        name_there = name + file.name.removeprefix(Path(name).name)
-        size = file.stat().st_size
-        if self._there.get(name_there) == size:
-            return False
-        self._remote.write(name_there, lambda: file.open("rb"))
-        self._there[name_there] = size
-        return True
+    def _unsent(self, record: Record) -> tuple[str, Path] | None:
+        """Name and file of a record's samples; None where the copy has them, or the folder does not."""
+        file = None if record.samples is None else stored_samples(self._folder, record.samples)
+        if record.samples is None or file is None:
+            return None
+        name = record.samples + file.name.removeprefix(Path(record.samples).name)
+        return None if self._there.get(name) == file.stat().st_size else (name, file)
 
 
 @contextmanager

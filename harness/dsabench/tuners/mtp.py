@@ -153,10 +153,10 @@ def _step_ms(samples: Sequence[RequestSample], tokens: float) -> float | None:
     """Time of a step with so many tokens, from the median distance of a request's frames. The mean would have the prefill of other requests
     in it, of which each step has more the fewer steps a request takes.
     """
-    gaps_s = np.concatenate([np.diff(sample.frames.at_s) for sample in samples])
-    counts = np.concatenate([sample.frames.tokens[1:] for sample in samples])
+    counts = np.concatenate([np.empty(0, np.int32), *(sample.frames.tokens[1:] for sample in samples)])
     if not counts.any():
         return None
+    gaps_s = np.concatenate([np.diff(sample.frames.at_s) for sample in samples])
     return float(1e3 * np.median(gaps_s) * tokens / counts.mean())  # a frame may hold several steps (`stream_interval`)
 
 

@@ -88,11 +88,8 @@ def test_only_what_is_new_is_sent_and_a_merge_takes_it_back(tmp_path: Path) -> N
         }
         assert merge_journals([url], tmp_path / "back") == Merged(added=2, samples=2)
         assert merge_journals([url, here], tmp_path / "back") == Merged(known=4)
-    assert files(tmp_path / "back") | {".sweep.lock": "", ".sweep.pid": ""} == {
-        **files(there / "studies" / "one"),
-        ".sweep.lock": "",
-        ".sweep.pid": "",
-    }
+    back = {name: text for name, text in files(tmp_path / "back").items() if not name.startswith(".")}
+    assert back == files(there / "studies" / "one")
 
 
 def test_packed_samples_stay_packed(tmp_path: Path) -> None:
@@ -119,6 +116,32 @@ def test_records_of_another_machine_are_not_taken_away(tmp_path: Path) -> None:
         merge_journals([url], b)  # the occasion of one of them moves
         assert RemoteCopy(b, url).update() == 2
         assert merge_journals([url], tmp_path / "all") == Merged(added=2, samples=2)
+
+
+def test_two_runs_do_not_write_over_each_other(tmp_path: Path) -> None:
+    a, b = tmp_path / "a", tmp_path / "b"
+    with serving(tmp_path / "there") as port:
+        url = f"ftp://127.0.0.1:{port}/one"
+        first, second = RemoteCopy(a, url), RemoteCopy(b, url)  # both begin before either has a record
+        measure(a, "a", minute=0)
+        measure(b, "b", minute=1)
+        assert first.update() == 2
+        with pytest.raises(StoreError, match="another run writes its journal there"):
+            second.update()
+        assert [one.boot for one in read_journal(tmp_path / "there/one/journal.jsonl").records] == ["a"]
+
+
+def test_a_damaged_line_is_copied_as_it_is(tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    measure(here, "a", minute=0)
+    with (here / "journal.jsonl").open("a") as journal:
+        journal.write("no record\n")
+    with serving(tmp_path / "there") as port:
+        url = f"ftp://127.0.0.1:{port}/one"
+        RemoteCopy(here, url).update()
+        measure(here, "b", minute=1, occasion=1)
+        RemoteCopy(here, url).update()
+    assert files(tmp_path / "there/one")["journal.jsonl"] == (here / "journal.jsonl").read_text()
 
 
 def test_a_copy_follows_a_run_and_outlives_a_store_that_is_away(
