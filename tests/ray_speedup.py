@@ -1,6 +1,7 @@
-"""How much faster two Ray nodes are than one, with work that takes time and no processor: servers that wait for 6 s before they are ready.
+"""How much faster two Ray nodes are than one, with work that takes time and no processor: servers that wait before they are ready, or before they answer.
 
-    python tests/ray_speedup.py --runs 3       # 12 minutes
+    python tests/ray_speedup.py --runs 3                 # servers take 6 s to boot; 12 minutes
+    python tests/ray_speedup.py --runs 3 --work evals    # the gate asks every setting 24 questions, each takes 1 s
 
 Both nodes are raylets on this machine, so they share its cores: what dsabench itself computes on each node is in the times. One node and two take turns.
 """
@@ -22,19 +23,49 @@ import ray
 import yaml
 from ray.cluster_utils import Cluster
 
-from dsabench.model.record import Measured
+from dsabench.model.record import Measured, Scored
 from dsabench.results.journal import Journal
+from eval_cases import write_gsm8k
 from sglang_server import install_server
 
 ROOT = Path(__file__).parents[1]
 SETTINGS = 12
+EVAL = """
+name: sums
+harness_id: test-sums
+about: sums
+reader: gsm8k
+dataset: {url: "http://127.0.0.1:9/no", file: sums.jsonl, licence: MIT}
+prompt: {endpoint: completions, template: "Question: {question}\\nAnswer:"}
+sampling: {temperature: 0.0, top_p: 1.0, max_tokens: 16}
+scorer: last-integer
+concurrency: 4
+num_examples: 24
+"""
+SCRIPT = """
+import time
+
+def pause_s(settings):
+    return 0.002
+
+def answer(settings, prompt):
+    time.sleep(1.0)
+    return "7"
+"""
 
 
-def write_study(folder: Path) -> Path:
-    """Settings of a stand-in that differ in the chunk, and the confirmation of the best."""
+def write_study(folder: Path, work: str) -> Path:
+    """Settings of a stand-in that differ in the chunk; for evals also in the kernel, which may change answers, so that each one is asked."""
     study: dict[str, Any] = yaml.safe_load((ROOT / "configs" / "h200-slice.yaml").read_text())
-    env = {"PYTHONPATH": str(install_server(folder / "site")), "STAND_IN_BOOT_S": "6"}
-    study["runtime"]["launch"] = {"python": sys.executable, "env": env}
+    data = folder / "sums.jsonl"
+    write_gsm8k(data)
+    (folder / "sums.yaml").write_text(EVAL)
+    (folder / "script.py").write_text(SCRIPT)
+    env = {"PYTHONPATH": str(install_server(folder / "site")), "STAND_IN_SCRIPT": str(folder / "script.py")}
+    study["runtime"]["launch"] = {
+        "python": sys.executable,
+        "env": {**env, "STAND_IN_BOOT_S": "6" if work == "boots" else "1"},
+    }
     load = {"name": "load", "dataset": "random-ids", "input_len": 32, "output_len": 4}
     study |= {
         "workloads": [{**load, "num_prompts": 12, "max_concurrency": 4}],
@@ -43,16 +74,20 @@ def write_study(folder: Path) -> Path:
         "proposer": {"kind": "random", "seed": 0},
         "objective": {"metric": "total_throughput_tok_s", "direction": "maximize"},
         "budget": {"confirm_boots": 4},
-        "gate": None,
+        "gate": {"eval": str(folder / "sums.yaml"), "data": str(data), "margin": 0.05, "repeat": 1, "ask": "settings"},
     }
+    if work == "boots":
+        study["gate"] = None
+    else:
+        study["sweeps"][0]["axes"]["prefill_backend"] = ["flashmla_sparse"]
     (folder / "study.yaml").write_text(yaml.safe_dump(study))
     return folder / "study.yaml"
 
 
-def timed(folder: Path, nodes: int) -> tuple[float, int]:
-    """(seconds of the command, boots) on so many nodes."""
+def timed(folder: Path, work: str, nodes: int) -> tuple[float, int, int]:
+    """(seconds of the command, boots, evals) on so many nodes."""
     folder.mkdir()
-    study = write_study(folder)
+    study = write_study(folder, work)
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 1})
     try:
         for _ in range(nodes - 1):
@@ -76,22 +111,23 @@ def timed(folder: Path, nodes: int) -> tuple[float, int]:
     assert done.returncode in (0, 1), done.stderr
     records = Journal(folder / "r").read().records
     measured = [one for one in records if isinstance(one.outcome, Measured)]
-    assert len({one.id for one in measured}) == SETTINGS, done.stderr
-    return took_s, len({one.boot for one in records})
+    assert len({one.id for one in measured}) == SETTINGS + (work == "evals"), done.stderr
+    return took_s, len({one.boot for one in records}), sum(isinstance(one.outcome, Scored) for one in records)
 
 
 def main() -> None:
     """One node and two in turns, each run from nothing."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--work", choices=("boots", "evals"), default="boots")
     args = parser.parse_args()
     os.sched_setaffinity(0, range(os.cpu_count() or 1))
     took: dict[int, list[float]] = {1: [], 2: []}
     with tempfile.TemporaryDirectory() as folder:
         for run, nodes in itertools.product(range(args.runs), (1, 2)):
-            seconds, boots = timed(Path(folder) / f"{run}-{nodes}", nodes)
+            seconds, boots, evals = timed(Path(folder) / f"{run}-{nodes}", args.work, nodes)
             took[nodes].append(seconds)
-            print(f"run {run + 1}, {nodes} node(s): {seconds:.1f} s, {boots} boots", flush=True)
+            print(f"run {run + 1}, {nodes} node(s): {seconds:.1f} s, {boots} boots, {evals} evals", flush=True)
     ratios = [one / two for one, two in zip(took[1], took[2], strict=True)]
     print(f"{min(ratios):.2f} to {max(ratios):.2f} times as fast, {median(ratios):.2f} in the median of {args.runs}")
 
