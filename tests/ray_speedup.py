@@ -25,23 +25,11 @@ from ray.cluster_utils import Cluster
 
 from dsabench.model.record import Measured, Scored
 from dsabench.results.journal import Journal
-from eval_cases import write_gsm8k
 from sglang_server import install_server
+from studies import SHORT_EVAL
 
 ROOT = Path(__file__).parents[1]
 SETTINGS = 12
-EVAL = """
-name: sums
-harness_id: test-sums
-about: sums
-reader: gsm8k
-dataset: {url: "http://127.0.0.1:9/no", file: sums.jsonl, licence: MIT}
-prompt: {endpoint: completions, template: "Question: {question}\\nAnswer:"}
-sampling: {temperature: 0.0, top_p: 1.0, max_tokens: 16}
-scorer: last-integer
-concurrency: 4
-num_examples: 24
-"""
 SCRIPT = """
 import time
 
@@ -57,9 +45,8 @@ def answer(settings, prompt):
 def write_study(folder: Path, work: str) -> Path:
     """Settings of a stand-in that differ in the chunk; for evals also in the kernel, which may change answers, so that each one is asked."""
     study: dict[str, Any] = yaml.safe_load((ROOT / "configs" / "h200-slice.yaml").read_text())
-    data = folder / "sums.jsonl"
-    write_gsm8k(data)
-    (folder / "sums.yaml").write_text(EVAL)
+    questions = SHORT_EVAL.replace("endpoint: chat", "endpoint: completions").replace("per_cell: 4", "per_cell: 24")
+    (folder / "eval.yaml").write_text(questions)
     (folder / "script.py").write_text(SCRIPT)
     env = {"PYTHONPATH": str(install_server(folder / "site")), "STAND_IN_SCRIPT": str(folder / "script.py")}
     study["runtime"]["launch"] = {
@@ -74,7 +61,7 @@ def write_study(folder: Path, work: str) -> Path:
         "proposer": {"kind": "random", "seed": 0},
         "objective": {"metric": "total_throughput_tok_s", "direction": "maximize"},
         "budget": {"confirm_boots": 4},
-        "gate": {"eval": str(folder / "sums.yaml"), "data": str(data), "margin": 0.05, "repeat": 1, "ask": "settings"},
+        "gate": {"eval": str(folder / "eval.yaml"), "margin": 0.05, "repeat": 1, "ask": "settings"},
     }
     if work == "boots":
         study["gate"] = None

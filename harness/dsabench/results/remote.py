@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
-from dsabench.errors import InputError, StoreError
+from dsabench.errors import InputError, StoreError, one_line
 from dsabench.model.record import Record
 from dsabench.results.journal import FILE_NAME, PACKED, Journal, parse_journal, place_inside, stored_samples, whole_file
 
@@ -56,15 +56,14 @@ class RemoteFolder:
         try:
             self._store, self._root = url_to_fs(self.url, skip_instance_cache=True)
         except (ImportError, ValueError) as error:
-            raise InputError(f"{self.url}: {error}") from error
+            raise InputError(f"{self.url}: {_said(error)}") from error
         except Exception as error:  # a store that is asked for its address at once
             raise StoreError(f"{self.url}: {_said(error)}") from error
 
-    def _ask(self, ask: Callable[[], _Result]) -> _Result:
-        """The answer of the store; of a new connection if this one is broken. Each kind of store has exceptions of its own.
+    def _ask(self, ask: Callable[[], _Result]) -> _Result | None:
+        """The answer of the store, None where it has no such file; of a new connection if this one is broken.
 
         Raises:
-            FileNotFoundError: there is no such file.
             StoreError: it cannot be reached, or refuses.
 
         """
@@ -72,8 +71,8 @@ class RemoteFolder:
             try:
                 return ask()
             except FileNotFoundError:
-                raise
-            except Exception as error:
+                return None
+            except Exception as error:  # each kind of store has exceptions of its own
                 if last:
                     raise StoreError(f"{self.url}: {_said(error)}") from error
                 self._open()
@@ -102,13 +101,10 @@ class RemoteFolder:
         def ask() -> dict[str, int]:
             self._store.invalidate_cache()
             found: dict[str, dict[str, Any]] = self._store.find(self._root, detail=True)
-            start = len(self._root.rstrip("/")) + 1
+            start = len(self._at(""))
             return {name[start:]: int(info["size"] or 0) for name, info in found.items()}
 
-        try:
-            return self._ask(ask)
-        except FileNotFoundError:
-            return {}
+        return self._ask(ask) or {}
 
     def size(self, name: str) -> int | None:
         """Bytes of a file now; None if there is no such one.
@@ -122,10 +118,7 @@ class RemoteFolder:
             self._store.invalidate_cache()
             return int(self._store.info(self._at(name))["size"] or 0)
 
-        try:
-            return self._ask(ask)
-        except FileNotFoundError:
-            return None
+        return self._ask(ask)
 
     def read(self, name: str) -> bytes | None:
         """The content of a file; None if there is no such one.
@@ -134,15 +127,7 @@ class RemoteFolder:
             StoreError: it cannot be read.
 
         """
-
-        def ask() -> bytes:
-            data: bytes = self._store.cat_file(self._at(name))
-            return data
-
-        try:
-            return self._ask(ask)
-        except FileNotFoundError:
-            return None
+        return self._ask(lambda: bytes(self._store.cat_file(self._at(name))))
 
     def write(self, name: str, source: Path | bytes) -> None:
         """Write a file that is there whole or not at all.
@@ -153,17 +138,16 @@ class RemoteFolder:
         """
         final = self._at(name)
 
-        def ask() -> None:
+        def ask() -> bool:
             self._store.makedirs(final.rpartition("/")[0], exist_ok=True)
             opened = io.BytesIO(source) if isinstance(source, bytes) else source.open("rb")
             with opened as data, self._store.open(final + _PART, "wb") as copy:
                 shutil.copyfileobj(data, copy, _BLOCK)
             self._store.mv(final + _PART, final)
+            return True
 
-        try:
-            self._ask(ask)
-        except FileNotFoundError as error:
-            raise StoreError(f"{self.url}: {_said(error)}") from error
+        if not self._ask(ask):
+            raise StoreError(f"{self.url}: {name} cannot be made there")
 
     def _at(self, name: str) -> str:
         return f"{self._root.rstrip('/')}/{name}"
@@ -185,7 +169,7 @@ class RemoteFolder:
 
 
 def _said(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    return one_line(str(error)) or type(error).__name__
 
 
 class RemoteCopy:
@@ -250,9 +234,9 @@ class RemoteCopy:
     def _unsent(self, record: Record) -> tuple[str, Path] | None:
         """Name and file of a record's samples; None where the copy has them, or the folder does not."""
         file = None if record.samples is None else stored_samples(self._folder, record.samples)
-        if record.samples is None or file is None:
+        if file is None:
             return None
-        name = record.samples + file.name.removeprefix(Path(record.samples).name)
+        name = file.relative_to(self._folder).as_posix()
         return None if self._there.get(name) == file.stat().st_size else (name, file)
 
 
@@ -270,19 +254,19 @@ def kept_copy(folder: Path, url: str, note: Callable[[str], None]) -> Iterator[N
     done = threading.Event()
     thread = threading.Thread(target=_follow, args=(copy, done, note), name="copy", daemon=True)
     thread.start()
+    is_whole = False
     try:
         yield
-    except BaseException:
+        is_whole = True
+    finally:
         done.set()
         thread.join()
         try:
             copy.update()
         except (InputError, StoreError) as error:
+            if is_whole:
+                raise
             note(f"the last records were not copied: {error}")
-        raise
-    done.set()
-    thread.join()
-    copy.update()
 
 
 def _follow(copy: RemoteCopy, done: threading.Event, note: Callable[[str], None]) -> None:

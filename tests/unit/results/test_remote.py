@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from fsspec.implementations.dirfs import DirFileSystem
+from fsspec.implementations.local import LocalFileSystem
 
 from dsabench.cli.main import run
 from dsabench.errors import InputError, StoreError
@@ -195,6 +197,19 @@ def test_a_path_that_cannot_be_used_is_one_line(url: str, line: str) -> None:
         RemoteFolder(url)
     assert "\n" not in str(told.value)
     assert "secret" not in str(told.value)
+
+
+def test_a_bucket_that_is_not_there_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As S3: a path begins with a bucket, and `makedirs` makes one."""
+    (tmp_path / "store" / "mine").mkdir(parents=True)
+    measure(tmp_path / "here", "a", minute=0)
+    of_buckets = DirFileSystem(path=str(tmp_path / "store"), fs=LocalFileSystem())
+    monkeypatch.setattr("fsspec.core.url_to_fs", lambda url, **_: (of_buckets, url.partition("://")[2]))
+    with pytest.raises(InputError, match="there is no mime; make it first"):
+        RemoteCopy(tmp_path / "here", "s3://mime/study")
+    assert not (tmp_path / "store" / "mime").exists()
+    assert RemoteCopy(tmp_path / "here", "s3://mine/study").update() == 2
+    assert merge_journals(["s3://mine/study"], tmp_path / "back") == Merged(added=1, samples=1)
 
 
 def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
